@@ -1,0 +1,232 @@
+"""Version 1 of the tables: the jobs, what stands around them, and the two triggers that wake a worker.
+
+Every statement goes through `op.execute`, so that ``alembic upgrade head --sql`` prints what a connection would
+run. ``{schema}`` is the configured schema with its dot, or nothing where the search_path decides; no other name
+is ever put together.
+
+What the triggers and the workers must agree on, to the letter:
+
+* the flag of a queue is the advisory lock ``pg_try_advisory_lock(<FLAG_KEY_SQL>)``, `FLAG_KEY_SQL` being
+  ``<oid of magik_jobs>::int, hashtext(<queue>)``. A cast from oid to int wraps round and never fails, so oids
+  above 2³¹ are as good as any;
+* the channel is ``'magik_' || <oid of magik_jobs>`` (a schema's name in it can be too long for a channel, and
+  then every INSERT fails); what it carries is the queue's name;
+* the setting ``magik_sa.wake``: 'off' makes a statement wake nobody; its rows wait for the next poll.
+
+A lock of one's own never refuses oneself: a session that holds a queue's flag and writes jobs into that queue
+is not told about them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .place import located
+
+if TYPE_CHECKING:
+    from alembic.operations import Operations
+
+FLAG_KEY_SQL: Final = "{table}::int, hashtext({queue})"
+
+# The columns' order is the model's. Lengths are in bytes, because a notification is limited in bytes. With
+# fillfactor 90 a page keeps room for the next version of its rows: a note of a failure stays on its page (1,000 of
+# 1,000, against none at 100). Autovacuum counts rows instead of shares, so that a table which is nearly always
+# empty is cleaned as early as a full one, and does not pause while it cleans.
+JOBS: Final = """
+CREATE TABLE {schema}magik_jobs (
+    id uuid NOT NULL DEFAULT gen_random_uuid(),
+    job_class text NOT NULL,
+    queue text NOT NULL DEFAULT 'default',
+    priority smallint NOT NULL DEFAULT 100,
+    run_at timestamptz NOT NULL DEFAULT now(),
+    args jsonb NOT NULL DEFAULT '{{}}',
+    context jsonb,
+    key_digest bytea,
+    version integer NOT NULL DEFAULT 1,
+    error_count integer NOT NULL DEFAULT 0,
+    last_error text,
+    failed_at timestamptz,
+    enqueued_at timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz,
+    expired_at timestamptz,
+    CONSTRAINT magik_jobs_pkey PRIMARY KEY (id),
+    CONSTRAINT magik_jobs_job_class_check CHECK (octet_length(job_class) BETWEEN 1 AND 255),
+    CONSTRAINT magik_jobs_queue_check CHECK (octet_length(queue) BETWEEN 1 AND 255),
+    CONSTRAINT magik_jobs_args_check CHECK (jsonb_typeof(args) = 'object')
+) WITH (
+    fillfactor = 90,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_insert_threshold = 50000,
+    autovacuum_vacuum_cost_delay = 0
+)"""
+
+# One index for the claim, in the order of the walk; finished and dead rows are not in it, so they cost a claim
+# nothing. The walk reads no other column from it: job_class beside it made it 47 % larger and saved nothing.
+CLAIM: Final = """
+CREATE INDEX magik_jobs_claim ON {schema}magik_jobs (queue, priority, run_at, id)
+    WHERE finished_at IS NULL AND expired_at IS NULL"""
+
+# One live job for each class and key. A dead letter must not block its key, hence the whole predicate.
+KEY: Final = """
+CREATE UNIQUE INDEX magik_jobs_key ON {schema}magik_jobs (job_class, key_digest)
+    WHERE key_digest IS NOT NULL AND finished_at IS NULL AND expired_at IS NULL"""
+
+# For cleaning. Rows are kept for as long as their class says, so the class comes first: by finished_at alone, a class
+# that keeps its rows for a day would walk past the year of another each time.
+FINISHED: Final = """
+CREATE INDEX magik_jobs_finished ON {schema}magik_jobs (job_class, finished_at)
+    WHERE finished_at IS NOT NULL"""
+
+# For the operator, who asks for the latest dead letters.
+EXPIRED: Final = """
+CREATE INDEX magik_jobs_expired ON {schema}magik_jobs (expired_at)
+    WHERE expired_at IS NOT NULL"""
+
+# One row a schedule; `declaration` is what its class says: {"every": "10m"}, or
+# {"cron": "0 3 * * *", "zone": "Europe/Paris"}.
+SCHEDULES: Final = """
+CREATE TABLE {schema}magik_job_schedules (
+    name text NOT NULL,
+    job_class text NOT NULL,
+    declaration jsonb NOT NULL,
+    next_run_at timestamptz NOT NULL,
+    last_run_at timestamptz,
+    paused_at timestamptz,
+    paused_by text,
+    CONSTRAINT magik_job_schedules_pkey PRIMARY KEY (name),
+    CONSTRAINT magik_job_schedules_declaration_check CHECK (jsonb_typeof(declaration) = 'object')
+)"""
+
+# Only the queues that somebody paused; a queue without a row runs.
+QUEUES: Final = """
+CREATE TABLE {schema}magik_queues (
+    name text NOT NULL,
+    paused_at timestamptz NOT NULL DEFAULT now(),
+    paused_by text,
+    CONSTRAINT magik_queues_pkey PRIMARY KEY (name)
+)"""
+
+# Who claimed what: a breadcrumb, never the answer to "is this job claimed" (pg_locks is). UNLOGGED, because a note
+# then waits for no disk, and after a crash of the server no claim is left to be noted. With fillfactor 70 nine of ten
+# updates of `begun` stay on their page. No foreign key: a note may outlive its job, and must not hold up its end.
+CLAIMS: Final = """
+CREATE UNLOGGED TABLE {schema}magik_claims (
+    job_id uuid NOT NULL,
+    worker text NOT NULL,
+    backend_pid integer NOT NULL,
+    backend_start timestamptz NOT NULL,
+    claimed_at timestamptz NOT NULL DEFAULT now(),
+    begun boolean NOT NULL DEFAULT false,
+    CONSTRAINT magik_claims_pkey PRIMARY KEY (job_id)
+) WITH (fillfactor = 70)"""
+
+# One row for each session of a worker, so that the death of one is noticed once, by one. The process id alone is used
+# again by the next session; with its start it is unique.
+WORKERS: Final = """
+CREATE UNLOGGED TABLE {schema}magik_workers (
+    backend_pid integer NOT NULL,
+    backend_start timestamptz NOT NULL,
+    name text NOT NULL,
+    queues text[] NOT NULL,
+    CONSTRAINT magik_workers_pkey PRIMARY KEY (backend_pid, backend_start)
+)"""
+
+# What happened once and for ever. Only the digest of a key: the key itself may hold what must never be shown.
+EFFECTS: Final = """
+CREATE TABLE {schema}magik_effects (
+    scope text NOT NULL,
+    key_digest bytea NOT NULL,
+    done_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT magik_effects_pkey PRIMARY KEY (scope, key_digest),
+    CONSTRAINT magik_effects_scope_check CHECK (octet_length(scope) BETWEEN 1 AND 255),
+    CONSTRAINT magik_effects_key_digest_check CHECK (octet_length(key_digest) = 32)
+)"""
+
+# The installed version: a key that can only be true makes a second row impossible.
+SCHEMA: Final = """
+CREATE TABLE {schema}magik_schema (
+    only_row boolean NOT NULL DEFAULT true,
+    version integer NOT NULL,
+    CONSTRAINT magik_schema_pkey PRIMARY KEY (only_row),
+    CONSTRAINT magik_schema_only_row_check CHECK (only_row),
+    CONSTRAINT magik_schema_version_check CHECK (version > 0)
+)"""
+
+# Wake a waiting worker once for each queue in which this statement put a job that is due now or in a moment.
+#
+# NOTIFY holds a lock of the whole database through the commit's write to disk and brings ten producers down to the
+# rate of one, so it is sent only where somebody waits. A waiting worker holds the queue's flag exclusively: the
+# shared try then fails, and only then is it told. Where the try succeeds nobody waits, and the lock, held until after
+# the commit is visible, keeps a worker from going to sleep between this row and its last look.
+#
+# * Transition tables and TG_RELID need no name to be looked up, whatever the caller's search_path.
+# * clock_timestamp(), not now(): in a transaction that has been open for a while, a job that was due in ten seconds
+#   at its start is due now. The five seconds are the poll's: what is due later is seen by a poll first.
+# * OFFSET 0 keeps the try above the DISTINCT: one lock a queue, not one a row.
+# * After a hundred queues in one statement no more locks are taken and the rest is told outright: the lock table is
+#   the whole server's, and a needless notification does no harm.
+WAKE: Final = """
+CREATE FUNCTION {schema}magik_jobs_{verb}() RETURNS trigger LANGUAGE plpgsql AS $magik$
+BEGIN
+  PERFORM pg_notify('magik_' || TG_RELID, due.queue)
+     FROM (SELECT queue, row_number() OVER () AS nth
+             FROM (SELECT DISTINCT queue FROM {rows}) queues
+           OFFSET 0) due
+    WHERE CASE WHEN due.nth > 100 THEN true ELSE NOT pg_try_advisory_xact_lock_shared({flag}) END;
+  RETURN NULL;
+END
+$magik$"""
+
+ADDED: Final = """(
+                   SELECT queue FROM added
+                    WHERE finished_at IS NULL AND expired_at IS NULL
+                      AND run_at <= clock_timestamp() + interval '5 s') live"""
+
+# An UPDATE has work for somebody only where it made a row claimable that was not so before: moved, retried, brought
+# back to life. A job that saves where it has got to is live and due, but its own worker holds it, and its shared lock
+# would keep others from sleeping until it commits. EXCEPT, not a join: the plan is made once, for the few rows of the
+# first statement, and a nested loop over 100,000 would not end.
+CHANGED: Final = """(
+                   SELECT id, queue, run_at, error_count FROM after
+                    WHERE finished_at IS NULL AND expired_at IS NULL
+                      AND run_at <= clock_timestamp() + interval '5 s'
+                   EXCEPT
+                   SELECT id, queue, run_at, error_count FROM before
+                    WHERE finished_at IS NULL AND expired_at IS NULL) live"""
+
+# Two triggers: a transition table allows neither two events nor a list of columns. None for DELETE: an end wakes
+# nobody. The condition is looked at once a statement, before the function is called.
+ON_INSERT: Final = """
+CREATE TRIGGER magik_jobs_added AFTER INSERT ON {schema}magik_jobs
+    REFERENCING NEW TABLE AS added
+    FOR EACH STATEMENT WHEN (current_setting('magik_sa.wake', true) IS DISTINCT FROM 'off')
+    EXECUTE FUNCTION {schema}magik_jobs_added()"""
+
+ON_UPDATE: Final = """
+CREATE TRIGGER magik_jobs_changed AFTER UPDATE ON {schema}magik_jobs
+    REFERENCING OLD TABLE AS before NEW TABLE AS after
+    FOR EACH STATEMENT WHEN (current_setting('magik_sa.wake', true) IS DISTINCT FROM 'off')
+    EXECUTE FUNCTION {schema}magik_jobs_changed()"""
+
+TABLES: Final = (JOBS, CLAIM, KEY, FINISHED, EXPIRED, SCHEDULES, QUEUES, CLAIMS, WORKERS, EFFECTS, SCHEMA)
+MADE: Final = ("jobs", "job_schedules", "queues", "claims", "workers", "effects", "schema")
+
+
+def upgrade(op: Operations) -> None:
+    """Make the tables, then what wakes the workers."""
+    for statement in TABLES:
+        op.execute(located(statement))
+    for verb, rows, trigger in (("added", ADDED, ON_INSERT), ("changed", CHANGED, ON_UPDATE)):
+        flag = FLAG_KEY_SQL.format(table="TG_RELID", queue="due.queue")
+        op.execute(located(WAKE, verb=verb, rows=rows, flag=flag))
+        op.execute(located(trigger))
+
+
+def downgrade(op: Operations) -> None:
+    """Leave nothing behind. The triggers go with their table, their functions after it."""
+    for name in reversed(MADE):
+        op.execute(located("DROP TABLE {schema}magik_{name}", name=name))
+    for verb in ("added", "changed"):
+        op.execute(located("DROP FUNCTION {schema}magik_jobs_{verb}()", verb=verb))
