@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
 from tests.tools import server as servers
+from tests.tools.effects import Effects
 from tests.tools.keeper import keeper
 from tests.tools.schema import migrate
 from tests.tools.server import RUN, Server
@@ -82,3 +83,9 @@ def engine(database: str) -> Iterator[Engine]:
 def Session(engine: Engine) -> sessionmaker[OrmSession]:  # noqa: N802 - named as applications name theirs
     """The application's Session factory."""
     return sessionmaker(engine)
+
+
+@pytest.fixture
+def effects(database: str) -> Effects:
+    """The record of what job bodies did in the test's database."""
+    return Effects(database)

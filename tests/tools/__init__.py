@@ -1,0 +1,1 @@
+"""What the tests stand on: servers, worker processes, a proxy, a pooler, and a record of effects."""

@@ -77,6 +77,7 @@ class Cluster:
         self.settings: dict[str, str | int] = {**FAST, **preloaded(self.binaries), **(settings or {})}
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
+        self._killed = False
 
     def __enter__(self) -> Self:
         try:
@@ -117,6 +118,7 @@ class Cluster:
         assert self.process is not None
         self.process.kill()
         self.process.wait(60)
+        self._killed = True
         self._ended()
 
     def restart(self, mode: Mode = "fast", **settings: str | int) -> None:
@@ -127,9 +129,11 @@ class Cluster:
 
     def remove(self) -> None:
         """Stop the server if it runs, and delete everything."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        if self._killed:
+            self.start()  # it finds the shared memory that it left, which nobody else would remove
+        try:
             self.stop("immediate", timeout=20)
-        if self.process is not None:
+        except subprocess.TimeoutExpired:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
         keeper.strike("folder", self.folder)
@@ -167,7 +171,7 @@ class Cluster:
         if self.account is not None:
             os.chown(self.data, self.account.pw_uid, self.account.pw_gid)
             os.chown(self.folder, self.account.pw_uid, self.account.pw_gid)  # its socket and log lie there too
-        command = [self.binaries / "initdb", "-D", self.data, "-U", SUPERUSER, "--auth=trust", "--no-sync"]
+        command = [str(self.binaries / "initdb"), "-D", str(self.data), "-U", SUPERUSER, "--auth=trust", "--no-sync"]
         command += ["--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, **self._as_account())
         if done.returncode != 0:
@@ -195,6 +199,7 @@ class Cluster:
             )
         try:
             until(self._ready, timeout, every=0.02, what="server ready")
+            self._killed = False
         except BaseException as error:
             self._give_up(self.read_log()[before:], error)
 
@@ -203,16 +208,13 @@ class Cluster:
         if self.process.poll() is not None:
             raise ServerFailed
         try:
-            psycopg.connect(self.dsn(connect_timeout=5)).close()
+            psycopg.connect(self.dsn(tcp=False, connect_timeout=5)).close()  # the port may be somebody else's
         except psycopg.OperationalError:
             return False
         return True
 
     def _give_up(self, log: str, error: BaseException) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait(60)
-        self._ended()
+        self.stop("immediate")
         if not isinstance(error, (AssertionError, ServerFailed)):
             raise error
         kind = PortTaken if "could not bind" in log else ServerFailed

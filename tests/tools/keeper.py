@@ -7,6 +7,7 @@ process; imported it is the telling side.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -35,6 +36,7 @@ class Keeper:
     def _tell(self, line: str) -> None:
         if self._process is None or self._owner != os.getpid():
             self._process, self._owner = self._start(), os.getpid()
+            atexit.register(self.close)
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()

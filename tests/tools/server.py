@@ -37,8 +37,10 @@ class Server:
 
     def dsn(self, dbname: str | None = None) -> str:
         """The libpq form, as the server's user: a superuser on the embedded one."""
-        where = {"host": self.host, "port": self.port, "user": self.user, "password": self.password}
-        return conninfo.make_conninfo(dbname=dbname or self.maintenance_dbname, **where)
+        name = dbname or self.maintenance_dbname
+        return conninfo.make_conninfo(
+            host=self.host, port=self.port, user=self.user, password=self.password, dbname=name
+        )
 
     def url(self, dbname: str, driver: str = "psycopg") -> str:
         """The SQLAlchemy form, as the owner of the tests' databases."""

@@ -13,7 +13,7 @@ class NotInTime(AssertionError):
     """What was waited for did not happen before the timeout."""
 
 
-def until(predicate: Callable[[], T], timeout: float = 10.0, every: float = 0.01, what: str = "") -> T:
+def until(predicate: Callable[[], T | None], timeout: float = 10.0, every: float = 0.01, what: str = "") -> T:
     """Call `predicate` until it returns something true, and return that; raise `NotInTime` at the timeout.
 
     The predicate is asked at least once, and once more when the time is up, so that a slow machine that slept

@@ -177,13 +177,16 @@ class WorkerProcess:
 
     def wait_log(self, pattern: str, timeout: float = 10.0) -> re.Match[str]:
         """Return the first match of a regular expression in stderr, waiting for it."""
-        return until(lambda: re.search(pattern, self.stderr()) or self._give_up(), timeout, what=f"log line {pattern}")
+
+        def found() -> re.Match[str] | None:
+            match = re.search(pattern, self.stderr())
+            if match is None and self.returncode not in (None, 0):
+                self.expect_alive()
+            return match
+
+        return until(found, timeout, what=f"log line {pattern}")
 
     # ---- inside ---------------------------------------------------------------------------------------------
-
-    def _give_up(self) -> None:
-        if self.returncode is not None and self.returncode != 0:
-            self.expect_alive()
 
     def _lockers(self) -> set[int]:
         with (
