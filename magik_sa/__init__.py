@@ -1,0 +1,66 @@
+"""magik_sa: jobs that live in the application's own Postgres, as SQLAlchemy mapped classes.
+
+The names are loaded when they are first asked for, so that ``python -m magik_sa.worker`` listens to its
+signals from the first instruction, before anything slow is imported.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .args import arg
+    from .context import context
+    from .enqueue import Job, UnknownJob, metadata
+    from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
+    from .policy import policy
+    from .retries import Retries
+    from .worker import Worker
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "arg": "args",
+    "context": "context",
+    "Job": "enqueue",  # the job class, with the listeners that make adding it to a Session an enqueue
+    "UnknownJob": "enqueue",
+    "metadata": "enqueue",
+    "policy": "policy",
+    "Retries": "retries",
+    "Worker": "worker",
+    **dict.fromkeys(
+        ["BootError", "BootRefused", "DeclarationError", "EnqueueError", "MagikError", "RunError", "WorkerError"],
+        "errors",
+    ),
+}
+
+__all__ = [
+    "BootError",
+    "BootRefused",
+    "DeclarationError",
+    "EnqueueError",
+    "Job",
+    "MagikError",
+    "Retries",
+    "RunError",
+    "UnknownJob",
+    "Worker",
+    "WorkerError",
+    "arg",
+    "context",
+    "metadata",
+    "policy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,106 @@
+"""Every error of the package and its stable code.
+
+A code is API: it is never renamed and never removed, only added to. Each error says what happened, what
+mends it, and where the documentation tells more; the classes are split by the moment one meets them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DOCS: Final = "docs/errors.md"
+
+REMEDIES: Final[dict[str, str]] = {
+    # declaration: raised while a job class is made
+    "MAGIK_OPTION_UNKNOWN": "Use one of the documented options, spelt as in docs/jobs.md.",
+    "MAGIK_OPTION_INVALID": "Give the option a value of the documented type and range.",
+    "MAGIK_NAME_RESERVED": "Rename the argument: a Job already has something of that name.",
+    "MAGIK_NAME_TAKEN": "Give one of the two job classes another name= in its header.",
+    "MAGIK_ARG_DECLARATION": "Declare arguments as `name: Mapped[T] = arg(...)`, T being a type that pydantic can validate.",
+    "MAGIK_COLUMN_WITHOUT_TABLE": "Use arg() for arguments; mapped_column() needs a __tablename__ of the class's own.",
+    "MAGIK_DURATION_INVALID": 'Write durations as text with units: "250ms", "30s", "10m", "1h30m", "7d".',
+    "MAGIK_IDEMPOTENT_BY_UNKNOWN": "Name arguments that the class declares in idempotent_by.",
+    "MAGIK_IDEMPOTENT_BY_UNSUPPORTED": "A job class with a table of its own cannot be keyed: keep its arguments in arg().",
+    "MAGIK_IDEMPOTENT_BY_REQUIRED": "Name in idempotent_by what identifies one movement of the money.",
+    "MAGIK_RETRIES_INVALID": "Correct the Retries(...) declaration; docs/retries.md has the table of options.",
+    # enqueue: raised where the application adds a job, before any SQL
+    "MAGIK_ARGS_INVALID": "Correct the named argument; nothing was written.",
+    "MAGIK_ARGS_READ_ONLY": "What idempotent_by names cannot change once the job is flushed: cancel it and add another.",
+    "MAGIK_USE_BULK_ENQUEUE": "Add jobs with session.add() or session.add_all().",
+    "MAGIK_UNKNOWN_JOB_READ_ONLY": "Import the module that declares the class, then change or delete the job.",
+    # boot: all found at once, exit code 2
+    "MAGIK_SETTING_INVALID": "Correct the named option, environment variable or [tool.magik_sa] key.",
+    "MAGIK_MODULE_IMPORT_FAILED": "Name an importable module of job classes and mend the error shown.",
+    "MAGIK_NO_JOBS": "Name the modules that declare your job classes.",
+    "MAGIK_POLICY_UNDECLARED": 'Say policy="system" or policy="<verb>" in the header of the job class.',
+    "MAGIK_POLICY_UNKNOWN": 'Define the verb with @policy("<verb>") in an imported module, or say policy="system".',
+    "MAGIK_DATABASE_URL_MISSING": "Set MAGIK_DATABASE_URL (or --database-url) to postgresql+psycopg://user@host/database.",
+    "MAGIK_DATABASE_URL_INVALID": "Write the URL as postgresql+psycopg://user:password@host:port/database.",
+    "MAGIK_DATABASE_UNREACHABLE": "Check that the server runs and that host, port, user and database are right.",
+    "MAGIK_SERVER_READ_ONLY": "Connect to a server that can be written to (the primary).",
+    "MAGIK_SCHEMA_MISSING": "Run `alembic upgrade head` with a revision that calls op.magik_upgrade(version=1).",
+    "MAGIK_SCHEMA_BEHIND": "Run `alembic upgrade head` with a revision that calls op.magik_upgrade(version=1).",
+    "MAGIK_SCHEMA_AHEAD": "Install the release of magik_sa that this schema was made by, or a newer one.",
+    "MAGIK_SESSION_NOT_THREAD_KEYED": "Use sqlalchemy.orm.scoped_session without a scopefunc: one Session a thread.",
+    "MAGIK_SESSION_INVALID": "Name a sessionmaker or scoped_session as package.module:attribute.",
+    "MAGIK_POOL_SIZE_MISMATCH": "Give the engine pool_size + max_overflow of at least the worker's concurrency.",
+    "MAGIK_ADVISORY_LOCK_UNAVAILABLE": "Connect the worker directly, or through a pooler in session mode (--locking-url).",
+    "MAGIK_CONNECTION_BUDGET": "Lower --concurrency or raise max_connections on the server.",
+    # run: written to last_error of a job
+    "MAGIK_JOB_INTERRUPTED": "The worker's process or its locking connection died while the job ran.",
+    "MAGIK_POLICY_DENIED": "The job's policy said no.",
+    # worker: the process ends with a failure code
+    "MAGIK_DATABASE_LOST": "The database was out of reach beyond the bound; start the worker again.",
+    "MAGIK_THREAD_DIED": "A part of the worker ended unexpectedly; the log has its traceback. Start the worker again.",
+}
+
+
+class MagikError(Exception):
+    """What went wrong (`what`), its stable `code`, and what mends it (`remedy`).
+
+    `field` names the argument, option or setting at fault where there is one. The text is one line.
+    """
+
+    def __init__(self, code: str, what: str, *, field: str | None = None, remedy: str | None = None) -> None:
+        self.code, self.what, self.field = code, what, field
+        self.remedy = REMEDIES[code] if remedy is None else remedy
+        super().__init__(code, what)
+
+    @property
+    def docs(self) -> str:
+        """Where the documentation speaks of this error."""
+        return f"{DOCS}#{self.code.lower()}"
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.what} {self.remedy} ({self.docs})"
+
+
+class DeclarationError(MagikError):
+    """A job class is declared wrongly; raised while the class is made."""
+
+
+class EnqueueError(MagikError):
+    """A job cannot be added as asked; raised in the application, before any SQL."""
+
+
+class BootError(MagikError):
+    """A worker may not start; `findings` of a boot are reported all at once."""
+
+
+class BootRefused(MagikError):
+    """Boot found at least one fault. `findings` holds every one of them, in the order they were found."""
+
+    def __init__(self, findings: list[MagikError]) -> None:
+        self.findings = findings
+        super().__init__(findings[0].code, findings[0].what, remedy=findings[0].remedy)
+
+    def __str__(self) -> str:
+        return "\n".join(str(finding) for finding in self.findings)
+
+
+class RunError(MagikError):
+    """What is recorded in `last_error` when the machinery, not the job, ended a run."""
+
+
+class WorkerError(MagikError):
+    """The worker's process cannot go on."""

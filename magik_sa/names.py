@@ -1,0 +1,52 @@
+"""What the worker's own SQL calls the package's objects on one server.
+
+Tables are found through the configured schema, or the search_path; lock keys and the channel are made from
+the oid of the job table, so that two installations in one database, or an application's own advisory locks,
+never meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from .errors import BootError
+
+
+def quoted(name: str) -> str:
+    """An identifier as SQL reads it literally."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def table(name: str, schema: str | None) -> str:
+    """A table of the package, with its schema where one is configured."""
+    return f"{quoted(schema)}.{name}" if schema else name
+
+
+@dataclass(frozen=True)
+class Names:
+    """The tables, the `oid` that salts every key, and the NOTIFY `channel`."""
+
+    jobs: str
+    claims: str
+    workers: str
+    oid: int
+
+    @property
+    def channel(self) -> str:
+        return f"magik_{self.oid}"
+
+    def sql(self, text: str) -> str:
+        """Fill the table names into a statement; values always travel as parameters."""
+        return text.format(jobs=self.jobs, claims=self.claims, workers=self.workers)
+
+
+def find(connection: psycopg.Connection[Any], schema: str | None) -> Names:
+    """Look the tables up. Raises `BootError` ``MAGIK_SCHEMA_MISSING`` where there is no job table."""
+    jobs, claims, workers = (table(name, schema) for name in ("magik_jobs", "magik_claims", "magik_workers"))
+    found = connection.execute("SELECT to_regclass(%s)::oid::bigint", (jobs,)).fetchone()
+    if found is None or found[0] is None:
+        raise BootError("MAGIK_SCHEMA_MISSING", f"There is no table {jobs} in this database.")
+    return Names(jobs, claims, workers, int(found[0]))

@@ -1,0 +1,118 @@
+"""What the command line, the environment and pyproject say, in that order of weight.
+
+Every option of the worker has three spellings: ``--poll-interval``, ``MAGIK_POLL_INTERVAL`` and
+``poll-interval`` (or ``poll_interval``) under ``[tool.magik_sa]`` in the nearest pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from .duration import duration
+from .errors import BootError, BootRefused, DeclarationError, MagikError
+
+LISTS = ("modules", "queues")
+
+
+def schema() -> str | None:
+    """The schema that holds the tables, or None where the search_path decides. Read once, at import of the tables."""
+    name = os.environ.get("MAGIK_SCHEMA") or pyproject(Path.cwd()).get("schema")
+    return str(name) if name else None
+
+
+@cache
+def pyproject(folder: Path) -> Mapping[str, Any]:
+    """The ``[tool.magik_sa]`` table of the nearest pyproject.toml at or above `folder`; empty without one."""
+    for place in (folder, *folder.parents):
+        file = place / "pyproject.toml"
+        if file.is_file():
+            return _table(file)
+    return {}
+
+
+def _table(file: Path) -> Mapping[str, Any]:
+    try:
+        table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("magik_sa", {})
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BootError("MAGIK_SETTING_INVALID", f"{file} cannot be read: {error}.", field=str(file)) from error
+    return {key.replace("-", "_"): value for key, value in table.items()}
+
+
+def _span(value: object) -> timedelta:
+    try:
+        return duration(value)
+    except DeclarationError as error:
+        raise ValueError(f"{error.what.rstrip('.')} ({error.remedy.rstrip('.')})") from error
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _storable(name: str) -> str:
+    if not 1 <= len(name.encode("utf-8", "replace")) <= 255 or "\0" in name:
+        raise ValueError("a queue's name has 1 to 255 bytes and no NUL")
+    return name
+
+
+Span = Annotated[timedelta, BeforeValidator(_span)]
+QueueName = Annotated[str, AfterValidator(_storable)]
+
+
+class Settings(BaseModel):
+    """Everything a worker can be told. Durations are text at the surface ("5s"), `timedelta` inside."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    modules: tuple[str, ...] = ()
+    database_url: str | None = None
+    locking_url: str | None = None
+    session: str | None = None
+    queues: Annotated[tuple[QueueName, ...], Field(min_length=1), AfterValidator(_distinct)] = ("default",)
+    concurrency: Annotated[int, Field(ge=1, le=500)] = 10
+    poll_interval: Span = timedelta(seconds=5)
+    shutdown_timeout: Span = timedelta(seconds=25)
+    database_timeout: Span = timedelta(minutes=5)
+    log_format: Literal["text", "json"] = "text"
+    app_name: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[\x20-\x7e]+$")] = "magik_sa"
+
+
+def read(given: Mapping[str, Any], environ: Mapping[str, str] | None = None, folder: Path | None = None) -> Settings:
+    """Merge what was given over the environment over pyproject, and check all of it.
+
+    Raises `BootRefused` with one ``MAGIK_SETTING_INVALID`` for each option at fault.
+    """
+    written = {key: value for key, value in pyproject(folder or Path.cwd()).items() if key != "schema"}
+    said = {key: value for key, value in given.items() if value is not None and value != ()}
+    merged = {**written, **_from_environment(os.environ if environ is None else environ), **said}
+    try:
+        return Settings(**{key: _listed(key, value) for key, value in merged.items()})
+    except ValidationError as error:
+        raise BootRefused([_finding(fault) for fault in error.errors()]) from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    names = {name: f"MAGIK_{name.upper()}" for name in Settings.model_fields}
+    return {name: environ[key] for name, key in names.items() if environ.get(key)}
+
+
+def _listed(key: str, value: Any) -> Any:
+    """Lists are written "a,b" in the environment and as real lists elsewhere."""
+    if key in LISTS and isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _finding(fault: Any) -> MagikError:
+    name = str(fault["loc"][0]) if fault["loc"] else "settings"
+    why = fault["msg"].removeprefix("Value error, ")
+    shown = "" if name in ("database_url", "locking_url") else f"={fault['input']!r}"
+    return BootError("MAGIK_SETTING_INVALID", f"{name.replace('_', '-')}{shown}: {why}.", field=name)

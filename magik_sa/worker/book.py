@@ -1,0 +1,79 @@
+"""The locker's own book of what it holds.
+
+Session locks are re-entrant and survive an error or a ROLLBACK, so the server alone cannot tell this process what
+it has in hand. Only the locker thread writes here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from uuid import UUID
+
+from ..claim import Busy, Claimed
+
+BEGUN_AFTER = 0.05  # seconds that a run lasts before its note says so
+ASIDE_FOR = 1.0  # seconds until a job whose key runs elsewhere is looked at again
+
+
+class Book:
+    """Jobs in hand, in the order they were claimed, and ids set aside for a moment."""
+
+    def __init__(self) -> None:
+        self._held: dict[UUID, Claimed] = {}
+        self._unmarked: dict[UUID, float] = {}  # id -> when its note should say "begun"
+        self._aside: dict[UUID, float] = {}
+        self._lost: set[UUID] = set()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def jobs(self) -> list[Claimed]:
+        return list(self._held.values())
+
+    @property
+    def busy(self) -> Busy:
+        """What the next claim must leave out."""
+        now = time.monotonic()
+        self._aside = {id: until for id, until in self._aside.items() if until > now}
+        keys = [job.key_lock for job in self._held.values() if job.key_lock is not None]
+        return Busy([*self._held, *self._aside], keys)
+
+    def enter(self, jobs: Iterable[Claimed]) -> None:
+        for job in jobs:
+            self._held[job.id] = job
+            if not (job.suspect or job.interrupted):  # theirs say so before they start
+                self._unmarked[job.id] = time.monotonic() + BEGUN_AFTER
+
+    def strike(self, jobs: Iterable[Claimed]) -> None:
+        for job in jobs:
+            self._held.pop(job.id, None)
+            self._unmarked.pop(job.id, None)
+            self._lost.discard(job.id)
+
+    def lose(self, ids: Iterable[UUID]) -> None:
+        """These still run here, but their locks are somebody else's now."""
+        self._lost.update(ids)
+
+    def has_lock(self, job: Claimed) -> bool:
+        return job.id not in self._lost
+
+    def put_aside(self, ids: Iterable[UUID]) -> None:
+        self._aside.update(dict.fromkeys(ids, time.monotonic() + ASIDE_FOR))
+
+    def seconds_to_mark(self) -> float | None:
+        """How long until the next note has to say that its run has begun."""
+        return None if not self._unmarked else max(0.0, min(self._unmarked.values()) - time.monotonic())
+
+    def marked_now(self) -> list[UUID]:
+        """The runs whose notes have to say so now; each is named once."""
+        now = time.monotonic()
+        due = [id for id, when in self._unmarked.items() if when <= now]
+        for id in due:
+            del self._unmarked[id]
+        return due
+
+    def seconds_aside(self) -> float | None:
+        """How long until something set aside is worth another look."""
+        return None if not self._aside else max(0.0, min(self._aside.values()) - time.monotonic())

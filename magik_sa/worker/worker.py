@@ -1,0 +1,134 @@
+"""The worker as an object: boot, threads, drain."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from ..boot import Booted, Sessions, boot
+from ..claim import Claimed
+from ..logs import say
+from ..settings import Settings, read, schema
+from .locker import Abandon, Assignment, Locker, Stop
+from .performer import Performer
+
+CONSTANT = 1  # connections beside one a thread: the locking connection
+
+
+class Worker:
+    """Runs jobs in this process: ``with Worker("postgresql+psycopg://…", concurrency=2): …``.
+
+    For a notebook, a test or a development server; in production ``python -m magik_sa.worker`` wraps the same
+    object with signals and exit codes. Options are those of the command line (`magik_sa.settings.Settings`);
+    durations are text ("5s"). `session` may be a sessionmaker or scoped_session itself.
+
+    Raises `BootRefused` on entering, with everything that stands against working.
+    """
+
+    def __init__(
+        self, database_url: str | None = None, *, session: Sessions | str | None = None, **options: Any
+    ) -> None:
+        named = session if isinstance(session, str) else None
+        self._sessions = None if isinstance(session, str) else session
+        self.settings: Settings = read({"database_url": database_url, "session": named, **_tuples(options)})
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if not self.wait(self.settings.shutdown_timeout.total_seconds()):
+            self.abandon()
+
+    def start(self) -> None:
+        """Boot, start the threads, and return when the worker listens."""
+        self.booted = boot(self.settings, self._sessions)
+        work: SimpleQueue[Claimed | None] = SimpleQueue()
+        self.locker = Locker(_assignment(self.booted), work)
+        self.performers = [
+            Performer(n + 1, work, self.locker.mail, self.booted.engine, self.booted.sessions, self._stop.is_set)
+            for n in range(self.settings.concurrency)
+        ]
+        for thread in (*self.performers, self.locker):
+            thread.start()
+        while not self.locker.ready.wait(0.1) and self.locker.is_alive():
+            pass
+        say(logging.INFO, "ready", **in_force(self.booted))
+
+    def stop(self) -> None:
+        """Claim nothing more; what runs may end. Returns at once."""
+        self._stop.set()
+        self.locker.mail.put(Stop())
+
+    def wait(self, seconds: float) -> bool:
+        """Wait up to `seconds` for all threads; whether they have ended."""
+        end = time.monotonic() + seconds
+        for thread in (self.locker, *self.performers):
+            thread.join(max(0.0, end - time.monotonic()))
+        ended = not any(thread.is_alive() for thread in (self.locker, *self.performers))
+        if ended:
+            self.booted.engine.dispose()
+        return ended
+
+    def abandon(self) -> list[str]:
+        """The deadline has passed: clear the notes of what still runs (it is no failure of theirs); their ids."""
+        left = [str(job.id) for job in self.locker.book.jobs]
+        done = threading.Event()
+        self.locker.mail.put(Abandon(done))
+        done.wait(0.5)
+        say(logging.WARNING, "jobs_abandoned", job_ids=",".join(left), count=len(left))
+        return left
+
+    def failed(self) -> bool:
+        """Whether a part that cannot be healed has ended by itself."""
+        threads = (self.locker, *self.performers)
+        return not self._stop.is_set() and not all(thread.is_alive() for thread in threads)
+
+
+def _tuples(options: dict[str, Any]) -> dict[str, Any]:
+    lists = {key: value for key, value in options.items() if isinstance(value, Sequence) and not isinstance(value, str)}
+    return {**options, **{key: tuple(value) for key, value in lists.items()}}
+
+
+def _assignment(booted: Booted) -> Assignment:
+    told = booted.settings
+    return Assignment(
+        conninfo=booted.locking,
+        schema=schema(),
+        app_name=told.app_name,
+        worker=f"{socket.gethostname()}:{os.getpid()}",
+        queues=told.queues,
+        known=tuple(booted.known),
+        concurrency=told.concurrency,
+        poll_interval=told.poll_interval.total_seconds(),
+        database_timeout=told.database_timeout.total_seconds(),
+    )
+
+
+def in_force(booted: Booted) -> dict[str, Any]:
+    """What a worker works with, for its first log line; the password is masked."""
+    told = booted.settings
+    return {
+        "pid": os.getpid(),
+        "database": booted.shown_url,
+        "schema": schema() or "search_path",
+        "queues": ",".join(told.queues),
+        "concurrency": told.concurrency,
+        "pool": booted.engine.pool.size() if hasattr(booted.engine.pool, "size") else "unbounded",  # type: ignore[attr-defined]
+        "connections": told.concurrency + CONSTANT,
+        "jobs": ",".join(sorted(booted.known)),
+        "policies": ",".join(sorted({cls.__magik__.policy or "" for cls in booted.known.values()})),
+        "poll_interval_s": told.poll_interval.total_seconds(),
+        "shutdown_timeout_s": told.shutdown_timeout.total_seconds(),
+    }
