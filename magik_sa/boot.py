@@ -147,7 +147,10 @@ def _engine(settings: Settings) -> Engine:
 
 
 def parse(text: str) -> URL:
-    """A PostgreSQL URL for SQLAlchemy. Raises ``MAGIK_DATABASE_URL_INVALID``; the text is never repeated, it may hold a password."""
+    """A PostgreSQL URL for SQLAlchemy.
+
+    Raises ``MAGIK_DATABASE_URL_INVALID``, which does not repeat the text: it may hold a password.
+    """
     try:
         url = make_url(text.replace("postgres://", "postgresql://", 1))
     except (ArgumentError, ValueError) as error:

@@ -14,18 +14,18 @@ REMEDIES: Final[dict[str, str]] = {
     # declaration: raised while a job class is made
     "MAGIK_OPTION_UNKNOWN": "Use one of the documented options, spelt as in docs/jobs.md.",
     "MAGIK_OPTION_INVALID": "Give the option a value of the documented type and range.",
-    "MAGIK_NAME_RESERVED": "Rename the argument: a Job already has something of that name.",
+    "MAGIK_NAME_RESERVED": "Rename the argument: a Job has something of that name.",
     "MAGIK_NAME_TAKEN": "Give one of the two job classes another name= in its header.",
-    "MAGIK_ARG_DECLARATION": "Declare arguments as `name: Mapped[T] = arg(...)`, T being a type that pydantic can validate.",
-    "MAGIK_COLUMN_WITHOUT_TABLE": "Use arg() for arguments; mapped_column() needs a __tablename__ of the class's own.",
+    "MAGIK_ARG_DECLARATION": "Declare arguments as `name: Mapped[T] = arg(...)` with a T that pydantic can validate.",
+    "MAGIK_COLUMN_WITHOUT_TABLE": "Use arg(); mapped_column() needs a __tablename__ of the class's own.",
     "MAGIK_DURATION_INVALID": 'Write durations as text with units: "250ms", "30s", "10m", "1h30m", "7d".',
     "MAGIK_IDEMPOTENT_BY_UNKNOWN": "Name arguments that the class declares in idempotent_by.",
-    "MAGIK_IDEMPOTENT_BY_UNSUPPORTED": "A job class with a table of its own cannot be keyed: keep its arguments in arg().",
+    "MAGIK_IDEMPOTENT_BY_UNSUPPORTED": "A class with a table of its own cannot be keyed: use arg() only.",
     "MAGIK_IDEMPOTENT_BY_REQUIRED": "Name in idempotent_by what identifies one movement of the money.",
     "MAGIK_RETRIES_INVALID": "Correct the Retries(...) declaration; docs/retries.md has the table of options.",
     # enqueue: raised where the application adds a job, before any SQL
     "MAGIK_ARGS_INVALID": "Correct the named argument; nothing was written.",
-    "MAGIK_ARGS_READ_ONLY": "What idempotent_by names cannot change once the job is flushed: cancel it and add another.",
+    "MAGIK_ARGS_READ_ONLY": "The key of a flushed job cannot change: cancel it and add another.",
     "MAGIK_USE_BULK_ENQUEUE": "Add jobs with session.add() or session.add_all().",
     "MAGIK_UNKNOWN_JOB_READ_ONLY": "Import the module that declares the class, then change or delete the job.",
     # boot: all found at once, exit code 2

@@ -83,7 +83,7 @@ def run(run: Run) -> Outcome:
 def _attempt(run: Run, session: Session) -> Outcome:
     try:
         if not _allowed(run, session):
-            return denied(run, session)
+            return denied(run)
         run.job.perform(session)
         return finish(run, session)
     except Superseded:
@@ -123,7 +123,7 @@ def _allowed(run: Run, session: Session) -> bool:
 
 
 def finish(run: Run, session: Session) -> Outcome:
-    """The last statement of the job's own transaction: the row goes (or, with keep=, says finished), or all goes back."""
+    """The last statement of the job's own transaction: the row goes (or says finished, with keep), or all goes back."""
     session.flush()
     state = inspect(run.job)
     if state.deleted or state.was_deleted:  # the job has cancelled itself
@@ -167,7 +167,7 @@ def expire(run: Run, error: BaseException) -> Outcome:
     return Outcome.EXPIRED
 
 
-def denied(run: Run, session: Session) -> Outcome:
+def denied(run: Run) -> Outcome:
     """The policy said no: a dead letter at once."""
     verb = type(run.job).__magik__.policy
     return expire(run, RunError("MAGIK_POLICY_DENIED", f"The policy {verb!r} denied this job."))

@@ -29,7 +29,7 @@ class Idle:
         self._hint_at = time.monotonic()
 
     def raise_flags(self) -> bool:
-        """Try the flags that are not ours yet. True if one was won: then what came before must be looked for once more."""
+        """Try the flags that are not ours yet. True if one was won: what came before must be looked for once more."""
         missing = [queue for queue in self._queues if self._flags.get(queue) is not Flag.OURS]
         tried = {queue: wake.raise_flag(self._connection, self._names, queue) for queue in missing}
         self._flags.update(tried)

@@ -228,8 +228,7 @@ class Locker(threading.Thread):
 
     def _mark(self) -> bool:
         """Say of the runs that have lasted a while that they have begun."""
-        marked = [id for id in self.book.marked_now()]
-        if marked:
+        if marked := self.book.marked_now():
             self.claims.begun(marked)
         return bool(marked)
 
