@@ -54,6 +54,8 @@ def _span(value: object) -> timedelta:
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("name at least one queue")
     return tuple(dict.fromkeys(names))
 
 
@@ -76,7 +78,7 @@ class Settings(BaseModel):
     database_url: str | None = None
     locking_url: str | None = None
     session: str | None = None
-    queues: Annotated[tuple[QueueName, ...], Field(min_length=1), AfterValidator(_distinct)] = ("default",)
+    queues: Annotated[tuple[QueueName, ...], AfterValidator(_distinct)] = ("default",)
     concurrency: Annotated[int, Field(ge=1, le=500)] = 10
     poll_interval: Span = timedelta(seconds=5)
     shutdown_timeout: Span = timedelta(seconds=25)

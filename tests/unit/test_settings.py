@@ -1,0 +1,84 @@
+"""Options: where they come from, which one counts, and what a bad one gets."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from magik_sa.errors import BootRefused
+from magik_sa.settings import pyproject, read
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project whose pyproject says a few things, and a folder inside it."""
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.magik_sa]\npoll-interval = "9s"\nconcurrency = 3\nqueues = ["a", "b"]\nschema = "jobs"\n'
+    )
+    (tmp_path / "inside").mkdir()
+    return tmp_path / "inside"
+
+
+def test_the_nearest_pyproject_is_found(folder: Path) -> None:
+    assert read({}, {}, folder).poll_interval == timedelta(seconds=9)
+    assert read({}, {}, folder).queues == ("a", "b")
+    assert pyproject(folder)["schema"] == "jobs"
+
+
+def test_environment_outweighs_pyproject_and_what_is_given_outweighs_both(folder: Path) -> None:
+    environ = {"MAGIK_CONCURRENCY": "5", "MAGIK_QUEUES": "x, y"}
+    assert read({}, environ, folder).concurrency == 5
+    assert read({}, environ, folder).queues == ("x", "y")
+    assert read({"concurrency": "7", "queues": ()}, environ, folder).concurrency == 7
+
+
+def test_defaults(tmp_path: Path) -> None:
+    settings = read({}, {}, tmp_path)
+    assert (settings.concurrency, settings.queues) == (10, ("default",))
+    assert (settings.poll_interval, settings.shutdown_timeout) == (timedelta(seconds=5), timedelta(seconds=25))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("concurrency", "0"),
+        ("concurrency", "many"),
+        ("concurrency", 501),
+        ("poll_interval", "5"),
+        ("poll_interval", 5),
+        ("shutdown_timeout", "-1s"),
+        ("log_format", "xml"),
+        ("app_name", "a\nb"),
+        ("queues", ("",)),
+        ("queues", ("q" * 500,)),
+        ("queues", ("a\0b",)),
+        ("pollinterval", "5s"),
+    ],
+)
+def test_a_bad_option_is_named(name: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(BootRefused) as refused:
+        read({name: value}, {}, tmp_path)
+    (finding,) = refused.value.findings
+    assert finding.code == "MAGIK_SETTING_INVALID"
+    assert finding.field == name
+
+
+def test_all_bad_options_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(BootRefused) as refused:
+        read({"concurrency": 0, "poll_interval": "soon"}, {"MAGIK_LOG_FORMAT": "xml"}, tmp_path)
+    assert {finding.field for finding in refused.value.findings} == {"concurrency", "poll_interval", "log_format"}
+
+
+def test_a_password_is_never_repeated(tmp_path: Path) -> None:
+    with pytest.raises(BootRefused) as refused:
+        read({"database_url": ["postgresql://u:secret@h/d"]}, {}, tmp_path)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_broken_pyproject_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.magik_sa\n")
+    with pytest.raises(Exception, match="MAGIK_SETTING_INVALID"):
+        read({}, {}, tmp_path)
