@@ -23,7 +23,12 @@ url = (
 
 def print_script() -> None:
     """``--sql``: print what would be run; no database is asked."""
-    context.configure(dialect_name="postgresql", literal_binds=True, version_table_schema=schema())
+    context.configure(
+        dialect_name="postgresql",
+        dialect_opts={"paramstyle": "named"},  # else a % in a name is doubled, as for a driver
+        literal_binds=True,
+        version_table_schema=schema(),
+    )
     with context.begin_transaction():
         context.run_migrations()
 

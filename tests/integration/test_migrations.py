@@ -64,8 +64,9 @@ def up(url: str) -> None:
         op.magik_upgrade(version=1)
 
 
-def down(url: str) -> None:
-    with operations(url) as (op, _):
+def down(url: str, lock_timeout: str = "0") -> None:
+    with operations(url) as (op, connection):
+        connection.execute(text(f"SET LOCAL lock_timeout = '{lock_timeout}'"))
         op.magik_downgrade(version=0)
 
 
@@ -191,9 +192,8 @@ def test_a_shorter_bound_of_the_application_holds(database: str, dsn: str) -> No
     with psycopg.connect(dsn) as reader:
         reader.execute("SELECT FROM magik_jobs")
         began = time.monotonic()
-        with pytest.raises(OperationalError, match="lock timeout"), operations(database) as (op, connection):
-            connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
-            op.magik_downgrade(version=0)
+        with pytest.raises(OperationalError, match="lock timeout"):
+            down(database, lock_timeout="50ms")
         assert time.monotonic() - began < 4
 
 
@@ -206,19 +206,18 @@ def tenant(server: Server, empty_database: str) -> Iterator[Callable[[str], str]
     if not server.superuser:
         pytest.skip("making roles needs a superuser")
     name, role = str(make_url(empty_database).database), f"tenant_{secrets.token_hex(4)}"
-    run = sql.SQL
 
     def made(schema: str) -> str:
-        server.execute(run("CREATE ROLE {} LOGIN NOSUPERUSER PASSWORD 'secret'").format(sql.Identifier(role)))
-        server.execute(run("REVOKE ALL ON SCHEMA public FROM PUBLIC"), name)
-        statement = run("CREATE SCHEMA {} AUTHORIZATION {}")
+        server.execute(sql.SQL("CREATE ROLE {} LOGIN NOSUPERUSER PASSWORD 'secret'").format(sql.Identifier(role)))
+        server.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC", name)
+        statement = sql.SQL("CREATE SCHEMA {} AUTHORIZATION {}")
         server.execute(statement.format(sql.Identifier(schema), sql.Identifier(role)), name)
         server.execute("CREATE SCHEMA hidden", name)
         return make_url(empty_database).set(username=role, password="secret").render_as_string(hide_password=False)
 
     yield made
-    for statement in ("DROP OWNED BY {}", "DROP ROLE {}"):
-        server.execute(run(statement).format(sql.Identifier(role)), name)
+    server.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)), name)
+    server.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)), name)
 
 
 SCHEMAS = ["jobs", 'My "jobs": {schema} 100%s', "s" * 63]
@@ -328,7 +327,7 @@ def test_one_live_job_for_each_class_and_key(engine: Engine) -> None:
 
 def test_only_one_version_can_be_recorded(engine: Engine) -> None:
     for row in ("(true, 2)", "(false, 2)"):
-        with engine.begin() as connection, pytest.raises(DBAPIError, match="magik_schema_(pkey|only_row_check)"):
+        with engine.begin() as connection, pytest.raises(DBAPIError, match=r"magik_schema_(pkey|only_row_check)"):
             connection.execute(text(f"INSERT INTO magik_schema (only_row, version) VALUES {row}"))
 
 
