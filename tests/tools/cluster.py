@@ -189,7 +189,7 @@ class Cluster:
         before = len(self.read_log())
         keeper.note("cluster", self.data)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen[bytes](
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -47,10 +47,10 @@ class Server:
         url = URL.create(f"postgresql+{driver}", self.owner, self.owner_password, self.host, self.port, dbname)
         return url.render_as_string(hide_password=False)
 
-    def execute(self, query: str | sql.Composed, dbname: str | None = None) -> list[tuple[Any, ...]]:
+    def execute(self, query: str | sql.Composable, dbname: str | None = None) -> list[tuple[Any, ...]]:
         """Run one statement outside a transaction as the server's user; its rows if it has any."""
         with psycopg.connect(self.dsn(dbname), autocommit=True) as connection:
-            cursor = connection.execute(query.encode() if isinstance(query, str) else query)
+            cursor = connection.execute(query.encode() if isinstance(query, str) else query.as_bytes(connection))
             return cursor.fetchall() if cursor.description else []
 
     @property
