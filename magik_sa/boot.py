@@ -21,7 +21,7 @@ from . import fence, migrations, server
 from .errors import BootError, BootRefused, MagikError
 from .failure import headline
 from .job import Job, declared
-from .policy import SYSTEM, known_verbs
+from .policy import SYSTEM, verbs
 from .settings import Settings, schema
 
 POOLER_ROUNDS = 10
@@ -87,7 +87,7 @@ def check_jobs() -> Iterator[MagikError]:
         verb = cls.__magik__.policy
         if verb is None:
             yield BootError("MAGIK_POLICY_UNDECLARED", f"The job {name} names no policy.", field=name)
-        elif verb != SYSTEM and verb not in known_verbs():
+        elif verb != SYSTEM and verb not in verbs:
             yield BootError(
                 "MAGIK_POLICY_UNKNOWN", f"The job {name} names the policy {verb!r}, which nobody defines.", field=name
             )

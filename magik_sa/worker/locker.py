@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any
 
 import psycopg
 
@@ -200,7 +199,7 @@ class Locker(threading.Thread):
 
     def _sleep_busy(self) -> None:
         """No thread is free, or the worker stops: only mail counts, and the notes of runs that last."""
-        while not self._ready_to_read(self.book.seconds_to_mark(), HEARTBEAT):
+        while not self._mail_within(self.book.seconds_to_mark(), HEARTBEAT):
             if not self._mark():
                 self.connection.execute("SELECT 1")
 
@@ -213,15 +212,15 @@ class Locker(threading.Thread):
         while not self._noticed:
             self._mark()
             waits = (self.idle.seconds(), self.book.seconds_to_mark(), self.book.seconds_aside())
-            if self._ready_to_read(*waits, also=[self.connection]):
+            if self._mail_within(*waits):
                 return
             if self.idle.tick(self.assignment.known) or self.book.seconds_aside() == 0:
                 return
 
-    def _ready_to_read(self, *waits: float | None, also: list[Any] | None = None) -> bool:
-        """Sleep for the shortest of `waits`; whether there is mail. Notifications are heard meanwhile."""
+    def _mail_within(self, *waits: float | None) -> bool:
+        """Sleep for the shortest of `waits`; whether there is mail. The socket is listened to meanwhile."""
         shortest = min(wait for wait in waits if wait is not None)
-        woken, _, _ = select.select([self.mail, *(also or [])], [], [], shortest)
+        woken, _, _ = select.select([self.mail, self.connection], [], [], shortest)
         if self.connection in woken:
             self._listen()
         return self.mail in woken
