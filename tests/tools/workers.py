@@ -44,7 +44,7 @@ class WorkerProcess:
     Keywords become options (``shutdown_timeout="2s"`` is ``--shutdown-timeout 2s``; True a bare flag; a list repeats
     the option). `path` is put on PYTHONPATH, for modules that a test writes; `env` is added to the environment, from
     which every MAGIK_* and PG* of ours is taken out first. The name of its sessions is unique unless `app_name` is
-    given. `program` replaces ``-m magik_sa.worker``. Leaving the ``with`` block kills the group.
+    given. `program` replaces ``-m magik_sa.worker``, `command` the whole line. Leaving the block kills the group.
     """
 
     def __init__(
@@ -56,11 +56,13 @@ class WorkerProcess:
         path: Path | None = None,
         cwd: Path = ROOT,
         program: Iterable[str] = ("-m", "magik_sa.worker"),
+        command: list[str] | None = None,
         **options: object,
     ) -> None:
         self.database, self.cwd = database, cwd
         self.app_name = app_name or f"magik_{os.getpid()}_{next(_numbers)}"
-        self.command = [sys.executable, *program, *modules, *spelt({**options, "app_name": self.app_name})]
+        options["app_name"] = self.app_name
+        self.command = command or [sys.executable, *program, *modules, *spelt(options)]
         self.env = environment(database, path, env or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
