@@ -1,0 +1,161 @@
+"""An argument as the attribute of a job class: a typed SQL expression on the class, a checked value on a job.
+
+The values that a job has shown are kept beside the JSON they came from (`args`, the column). Another JSON object,
+because the row was loaded again or an argument was set, makes them stale by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, TypeDecorator, case, cast, func, inspect, literal, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.hybrid import hybrid_property
+from sqlalchemy.orm.attributes import flag_dirty
+
+from .args import Argument
+from .errors import EnqueueError
+from .key import digest
+from .kind import scalar_of
+from .storable import encoded, fitting
+
+_SHOWN: Final = "_magik_shown"
+
+
+class ArgumentAttribute(hybrid_property[Any]):
+    """What stands on the class where the body said ``name: Mapped[T] = arg()``."""
+
+    def __init__(self, argument: Argument) -> None:
+        super().__init__(lambda job: shown(job, argument), lambda job, value: assign(job, {argument.name: value}))
+        self.__name__ = argument.name
+        self.argument = argument
+        self.expr = lambda owner: expression(owner, argument)
+
+
+class StoredValue(TypeDecorator[Any]):
+    """JSONB that takes and gives what the argument's type does: a list, a set, an enum, a model."""
+
+    impl = JSONB
+    cache_ok = True
+
+    def __init__(self, argument: Argument) -> None:
+        super().__init__(none_as_null=True)
+        self.argument = argument
+
+    def process_bind_param(self, value: Any, _: Any) -> Any:
+        return None if value is None else self.argument.dump(value)
+
+    def process_result_value(self, value: Any, _: Any) -> Any:
+        return None if value is None else self.argument.read(value)
+
+
+def expression(owner: Any, argument: Argument) -> ColumnElement[Any]:
+    """``CASE WHEN job_class = 'X' THEN (args ->> 'name')::type END``.
+
+    The guard keeps the rows of other classes from the cast. A row that lacks the argument reads as its default.
+    """
+    cls: Any = owner if isinstance(owner, type) else inspect(owner).mapper.class_
+    names = sorted(cls.stored_names())
+    ours = owner.job_class == names[0] if len(names) == 1 else owner.job_class.in_(names)
+    stored = _stored(owner, argument)
+    if argument.required or (default := argument.default()) is None:
+        return case((ours, stored))
+    here = owner.args.has_key(argument.name)
+    return case((ours & here, stored), (ours, cast(literal(default, stored.type), stored.type)))
+
+
+def _stored(owner: Any, argument: Argument) -> ColumnElement[Any]:
+    element = owner.args[argument.name]
+    if (kind := scalar_of(argument.annotation)) is not None:
+        return cast(element.astext, kind)
+    return cast(func.nullif(element, text("'null'::jsonb")), StoredValue(argument))
+
+
+def shown(job: Any, argument: Argument) -> Any:
+    """The value of an argument on a job. One that can be changed in place makes the job take part in the next flush."""
+    raw, values = _kept(job)
+    if argument.name not in values:
+        values[argument.name] = _value(raw, argument)
+    value = values[argument.name]
+    if not _immutable(value) and inspect(job).persistent:
+        flag_dirty(job)
+    return value
+
+
+def fill(job: Any, given: Mapping[str, Any]) -> None:
+    """Set all arguments of a job that is being built; defaults are written too."""
+    arguments = type(job).__magik__.arguments
+    given = {name: given[name] if name in given else argument.default() for name, argument in arguments.items()}
+    job.args = {}
+    assign(job, given)
+
+
+def assign(job: Any, given: Mapping[str, Any]) -> None:
+    """Check and set some arguments of a job, and its key with them. Nothing is changed where one of them is refused."""
+    declaration = type(job).__magik__
+    taken = {name: declaration.arguments[name].take(value) for name, value in given.items()}
+    raw, values = _kept(job)
+    raw = {**raw, **{name: stored for name, (_, stored) in taken.items()}}
+    values = {**values, **{name: value for name, (value, _) in taken.items()}}
+    fitting({name: len(encoded(stored, name)) for name, stored in raw.items()})
+    if not taken.keys().isdisjoint(declaration.idempotent_by):
+        _rekey(job, raw, values)
+    job.args = raw
+    job.__dict__[_SHOWN] = raw, values
+
+
+def settle(job: Any) -> None:
+    """Before a flush: write what was changed in place since it was shown, check what did not come by `assign`."""
+    arguments = type(job).__magik__.arguments
+    foreign = inspect(job).attrs.args.history.added and job.__dict__.get(_SHOWN, (None,))[0] is not job.args
+    raw, values = _kept(job)
+    if foreign:
+        values = {name: _value(raw, argument) for name, argument in arguments.items()}
+        assign(job, values)
+        return
+    mutable = {name: value for name, value in values.items() if not _immutable(value)}
+    changed = {
+        name: value for name, value in mutable.items() if arguments[name].dump(value) != _before(raw, arguments[name])
+    }
+    if changed:
+        assign(job, changed)
+
+
+def _value(raw: Mapping[str, Any], argument: Argument) -> Any:
+    return argument.read(raw[argument.name]) if argument.name in raw else argument.default()
+
+
+def _before(raw: Mapping[str, Any], argument: Argument) -> Any:
+    return raw[argument.name] if argument.name in raw else argument.dump(argument.default())
+
+
+def _rekey(job: Any, raw: Mapping[str, Any], values: dict[str, Any]) -> None:
+    """Give the job the digest of its key. Once the row may exist the key is what others were measured by, and stays."""
+    declaration = type(job).__magik__
+    keyed = [declaration.arguments[name] for name in declaration.idempotent_by]
+    for argument in keyed:
+        if argument.name not in values:
+            values[argument.name] = _value(raw, argument)
+    key_digest = digest(keyed, values)
+    if inspect(job).key is None:
+        job.key_digest = key_digest
+    elif key_digest != job.key_digest:
+        names = ", ".join(declaration.idempotent_by)
+        raise EnqueueError("MAGIK_ARGS_READ_ONLY", f"{declaration.name} is idempotent by {names}.", field=names)
+
+
+def _kept(job: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON of the job's row as it is now, and the values that were read from this very object."""
+    raw, kept = job.args, job.__dict__.get(_SHOWN)
+    if kept is None or kept[0] is not raw:
+        kept = job.__dict__[_SHOWN] = raw, {}
+    return raw, kept[1]
+
+
+def _immutable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

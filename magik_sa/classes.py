@@ -1,0 +1,127 @@
+"""What happens while a job class is made: its body is read, its arguments become attributes, its name is registered."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from inspect import getattr_static, iscoroutinefunction
+from typing import Any
+
+from sqlalchemy import Column
+from sqlalchemy.exc import SAWarning
+from sqlalchemy.orm import MappedColumn
+
+from .args import Argument, arguments_in
+from .attribute import ArgumentAttribute
+from .body import BODY, LATER, METHODS, options_in
+from .errors import DeclarationError
+
+
+def declare(cls: Any, job: Any, header: Mapping[str, Any]) -> None:
+    """Read what `cls` declares into ``cls.__magik__``, and put its arguments where SQLAlchemy will not map them."""
+    reserved = {*dir(job), *BODY, *METHODS, *LATER, "delay"}
+    own_table = _has_table_of_its_own(cls, job)
+    said = options_in(cls, {word: value for word, value in header.items() if value is not None}, reserved)
+    arguments = _arguments(cls, job, bare=not own_table)
+    _refuse_reserved(cls, arguments, reserved)
+    cls.__magik__ = _parent(cls).__magik__.but(said, arguments)
+    _install(cls, arguments)
+    if not _is_abstract(cls):
+        _check(cls, job, own_table)
+        cls.__mapper_args__ = {**_mapper_args(cls), "polymorphic_identity": cls.__magik__.name}
+
+
+@contextmanager
+def adopt(cls: Any, job: Any, declared: dict[str, Any]) -> Iterator[None]:
+    """Around the mapping of `cls`: give it its stored name, which one class at a time can have.
+
+    A class of the same module and qualified name is the same class made again, by a reload or in a notebook: the new
+    one takes its place.
+    """
+    if _is_abstract(cls):
+        yield
+        return
+    name, known = cls.__magik__.name, job.__mapper__.polymorphic_map
+    older = declared.get(name)
+    if older is not None and _place(older) != _place(cls):
+        what = f"{name!r} is the stored name of {'.'.join(_place(older))} and of {'.'.join(_place(cls))}."
+        raise DeclarationError("MAGIK_NAME_TAKEN", what, field="name")
+    mapper = known.pop(name, None)
+    try:
+        with warnings.catch_warnings():
+            if older is not None:
+                warnings.filterwarnings("ignore", "This declarative base already contains a class", SAWarning)
+            yield
+    except BaseException:
+        if mapper is not None:
+            known[name] = mapper
+        raise
+    declared[name] = cls
+
+
+def _arguments(cls: Any, job: Any, *, bare: bool) -> dict[str, Argument]:
+    """Every argument of `cls`: what its parents have, the mixins, and its own body, the later over the earlier."""
+    found: dict[str, Argument] = {}
+    for base in reversed(cls.__mro__):
+        if base is not cls and issubclass(base, job):
+            found |= base.__magik__.arguments
+        elif base is cls or not issubclass(job, base):
+            found |= {argument.name: argument for argument in arguments_in(base, bare=bare)}
+    return found
+
+
+def _install(cls: Any, arguments: Mapping[str, Argument]) -> None:
+    """Attributes for the arguments. Their annotations go: SQLAlchemy would make columns of them."""
+    for name, argument in arguments.items():
+        present = getattr_static(cls, name, None)
+        if not isinstance(present, ArgumentAttribute) or present.argument is not argument:
+            setattr(cls, name, ArgumentAttribute(argument))
+    if "__annotations__" in vars(cls):
+        cls.__annotations__ = {name: hint for name, hint in cls.__annotations__.items() if name not in arguments}
+
+
+def _refuse_reserved(cls: Any, arguments: Mapping[str, Argument], reserved: set[str]) -> None:
+    for name in arguments:
+        if name in reserved or name.startswith("_"):
+            what = f"{cls.__qualname__}.{name} cannot be the name of an argument."
+            raise DeclarationError("MAGIK_NAME_RESERVED", what, field=name)
+
+
+def _check(cls: Any, job: Any, own_table: bool) -> None:
+    declaration = cls.__magik__
+    if cls.perform is job.perform or iscoroutinefunction(cls.perform):
+        what = f"{cls.__qualname__} has no perform(self, session), an ordinary function. Abstract: __abstract__ = True."
+        raise DeclarationError("MAGIK_OPTION_INVALID", what, field="perform")
+    if own_table and declaration.idempotent_by:
+        what = f"{cls.__qualname__} has a table of its own and idempotent_by."
+        raise DeclarationError("MAGIK_IDEMPOTENT_BY_UNSUPPORTED", what, field="idempotent_by")
+    columns = [name for name, value in vars(cls).items() if isinstance(value, Column | MappedColumn)]
+    if columns and not own_table:
+        what = f"{cls.__qualname__}.{columns[0]} is a column, and the class has no table of its own."
+        raise DeclarationError("MAGIK_COLUMN_WITHOUT_TABLE", what, field=columns[0])
+    declaration.check()
+
+
+def _has_table_of_its_own(cls: Any, job: Any) -> bool:
+    """Whether SQLAlchemy will find a ``__tablename__`` for `cls`, or a parent of it has a table beside the jobs'."""
+    unmapped = [base for base in cls.__mro__ if "__mapper__" not in vars(base)]
+    if any(name in vars(base) for base in unmapped for name in ("__tablename__", "__table__")):
+        return True
+    return next(base for base in cls.__mro__ if "__mapper__" in vars(base)).__table__ is not job.__table__
+
+
+def _parent(cls: Any) -> Any:
+    return next(base for base in cls.__mro__[1:] if hasattr(base, "__magik__"))
+
+
+def _is_abstract(cls: Any) -> bool:
+    return bool(vars(cls).get("__abstract__"))
+
+
+def _mapper_args(cls: Any) -> dict[str, Any]:
+    return dict(vars(cls).get("__mapper_args__", {}))
+
+
+def _place(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__

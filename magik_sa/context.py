@@ -1,0 +1,29 @@
+"""What travels with a job: the actor, the tenant, the trace of the request that added it.
+
+The application sets it (``context.set({"actor": "ada"})``); every job that is built meanwhile carries a copy in
+its `context` column, and where the job is performed the same is set again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Final
+
+try:
+    _trace: Any = import_module("opentelemetry.trace.propagation.tracecontext").TraceContextTextMapPropagator()
+except ImportError:  # without OpenTelemetry no trace travels
+    _trace = None
+
+context: Final[ContextVar[Mapping[str, Any]]] = ContextVar("magik_sa.context", default=MappingProxyType({}))
+get, set, reset = context.get, context.set, context.reset  # noqa: A001 - the package's attribute may be this module
+
+
+def carried() -> dict[str, Any] | None:
+    """A copy of the context as it is here and now, with the W3C `traceparent` if there is one; None if it is empty."""
+    copy = dict(context.get())
+    if _trace is not None:
+        _trace.inject(copy)
+    return copy or None

@@ -1,0 +1,188 @@
+"""Job: the mapped class that applications inherit, its columns, and how a job is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, dataclass_transform
+from uuid import UUID
+
+from sqlalchemy import DateTime, LargeBinary, MetaData, SmallInteger, Table, Text, Uuid, func, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, validates
+
+from . import settings
+from .args import arg
+from .attribute import fill
+from .classes import adopt, declare
+from .columns import aware, carried_context, due
+from .declaration import Declaration, whole
+from .display import described
+from .errors import EnqueueError
+from .retries import Retries
+from .storable import invalid
+from .storable import text as storable
+from .table import CONSTRAINTS, JOBS, JobTable
+from .uuid7 import uuid7
+
+if TYPE_CHECKING:
+    from dataclasses import InitVar
+
+metadata: Final = MetaData(schema=settings.schema())
+
+
+def kept(*args: Any, init: Literal[False] = False, **kw: Any) -> Any:  # noqa: ARG001 - for type checkers
+    """A column that the queue writes: no keyword of the constructor."""
+    return mapped_column(*args, **kw)
+
+
+def given(*args: Any, default: None, **kw: Any) -> Any:  # noqa: ARG001 - for type checkers
+    """A column that the application may write: a keyword of the constructor, which may be left out."""
+    return mapped_column(*args, **kw)
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(arg, kept, given))
+class Declared(DeclarativeBase):
+    """Gives job classes a constructor that type checkers know: arguments, and run_at, delay, queue, priority."""
+
+    metadata = metadata
+
+
+class Job(Declared):
+    """A job: a row of ``magik_jobs``, enqueued by ``session.add``, gone when it has been performed."""
+
+    __tablename__ = JOBS
+    __table_args__ = CONSTRAINTS
+    __table__: ClassVar[Table]
+    __magik__: ClassVar[Declaration] = Declaration("Job")
+
+    retries: ClassVar[Retries]
+    idempotent_by: ClassVar[str | tuple[str, ...]]
+    discard_on: ClassVar[type[BaseException] | tuple[type[BaseException], ...]]
+    keep: ClassVar[str | timedelta | None]
+    money: ClassVar[bool]
+
+    id: Mapped[UUID] = kept(Uuid, primary_key=True, server_default=func.gen_random_uuid())
+    job_class: Mapped[str] = kept(Text)
+    queue: Mapped[str] = given(Text, server_default="default", default=None)
+    priority: Mapped[int] = given(SmallInteger, server_default="100", default=None)
+    run_at: Mapped[datetime] = given(DateTime(timezone=True), server_default=func.now(), default=None)
+    args: Mapped[dict[str, Any]] = kept(JSONB, server_default=text("'{}'"))
+    context: Mapped[dict[str, Any] | None] = kept(JSONB(none_as_null=True))
+    key_digest: Mapped[bytes | None] = kept(LargeBinary)
+    version: Mapped[int] = kept(server_default="1")
+    error_count: Mapped[int] = kept(server_default="0")
+    last_error: Mapped[str | None] = kept(Text)
+    failed_at: Mapped[datetime | None] = kept(DateTime(timezone=True))
+    enqueued_at: Mapped[datetime] = kept(DateTime(timezone=True), server_default=func.now())
+    finished_at: Mapped[datetime | None] = kept(DateTime(timezone=True))
+    expired_at: Mapped[datetime | None] = kept(DateTime(timezone=True))
+
+    if TYPE_CHECKING:
+        delay: InitVar[str | timedelta | None] = None
+
+    __mapper_args__ = {"polymorphic_on": "job_class", "version_id_col": version, "eager_defaults": False}
+
+    def __init_subclass__(
+        cls,
+        *,
+        policy: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        name: str | None = None,
+        **unknown: Never,
+    ) -> None:
+        header = {"policy": policy, "queue": queue, "priority": priority, "name": name, **unknown}
+        declare(cls, Job, header)
+        with adopt(cls, Job, _declared):
+            super().__init_subclass__()
+
+    @classmethod
+    def __table_cls__(cls, name: str, *args: Any, **kw: Any) -> Table:
+        """Only the job table passes over repeats; a job class's own table is a plain one."""
+        return (JobTable if name == JOBS else Table)(name, *args, **kw)
+
+    @classmethod
+    def stored_names(cls) -> set[str]:
+        """The names under which the jobs of this class, and of the classes that inherit it, are stored."""
+        return {name for name, declared in _declared.items() if issubclass(declared, cls)}
+
+    def __init__(
+        self,
+        *,
+        run_at: Any = None,
+        delay: str | timedelta | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        **given: Any,
+    ) -> None:
+        declaration = self.__magik__
+        if declaration.name not in _declared:
+            raise EnqueueError(
+                "MAGIK_ARGS_INVALID", f"{type(self).__name__} has no jobs of its own: build one of a job class."
+            )
+        own = {name: given.pop(name) for name in list(given) if name not in declaration.arguments}
+        self.id, self.version, self.error_count = uuid7(), 1, 0
+        self.queue = declaration.queue if queue is None else queue
+        self.priority = declaration.priority if priority is None else priority
+        self.context, self.key_digest = carried_context(), None
+        self.last_error = self.failed_at = self.finished_at = self.expired_at = None
+        if (moment := due(run_at, delay)) is not None:
+            self.run_at = moment
+        fill(self, given)
+        for name, value in own.items():
+            self._set_own(name, value)
+
+    def _set_own(self, name: str, value: Any) -> None:
+        """A keyword that is no argument: a column or relationship of a class with a table of its own."""
+        if name in Job.__mapper__.attrs or name not in type(self).__mapper__.attrs:
+            raise invalid(name, f"{self.__magik__.name} has no such argument")
+        setattr(self, name, value)
+
+    @validates("queue")
+    def _check_queue(self, field: str, value: object) -> str:
+        return storable(value, field)
+
+    @validates("priority")
+    def _check_priority(self, field: str, value: object) -> int:
+        return whole(value, field)
+
+    @validates("run_at")
+    def _check_run_at(self, field: str, value: object) -> Any:
+        return aware(value, field)
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether the last flush found a live job of this class and key, and so added nothing."""
+        return REPEAT in self.__dict__
+
+    @property
+    def repeat_of(self) -> UUID | None:
+        """The id of the live job that this one repeats; None if it was gone already, or if this is no repeat."""
+        found: UUID | None = self.__dict__.get(REPEAT)
+        return found
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the worker that performs this job wants to end. A long job may save where it is, and return."""
+        asked: Callable[[], bool] | None = self.__dict__.get("_magik_stopping")
+        return asked is not None and asked()
+
+    def perform(self, session: Session) -> None:
+        """The work. What is written through `session` goes with the job: both are committed, or neither is."""
+        raise NotImplementedError
+
+    def on_failure(self, session: Session, error: BaseException) -> None:
+        """Called once, when the tries are used up, in a Session of its own. Does nothing unless overridden."""
+
+    def __repr__(self) -> str:
+        return described(self)
+
+
+REPEAT: Final = "_magik_repeat_of"
+_declared: dict[str, type[Job]] = {}
+
+
+def declared() -> dict[str, type[Job]]:
+    """Every job class of this process by its stored name, those without jobs (abstract ones, `UnknownJob`) left out."""
+    return dict(_declared)

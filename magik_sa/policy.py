@@ -1,0 +1,72 @@
+"""Who may have a job run: one function a verb, asked right before the job is performed.
+
+A job class names its verb in its header; ``policy="system"`` says that its jobs need nobody's leave.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from .errors import DeclarationError
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from .job import Job
+
+SYSTEM: Final = "system"
+
+Policy = Callable[[Any, "Session"], bool]
+P = TypeVar("P", bound=Policy)
+
+_verbs: dict[str, Policy] = {}
+verbs: Final[Mapping[str, Policy]] = MappingProxyType(_verbs)
+
+
+def policy(verb: str) -> Callable[[P], P]:
+    """Register a function ``(job, session) -> bool`` as the policy of a verb.
+
+    A verb has one policy: another function under the same verb raises `DeclarationError` ``MAGIK_NAME_TAKEN``. The
+    same function again, as after a reload of its module, takes the place of its older self.
+    """
+    if type(verb) is not str or not verb:
+        raise DeclarationError("MAGIK_OPTION_INVALID", f'@policy({verb!r}): write @policy("verb").', field="policy")
+    if verb == SYSTEM:
+        raise DeclarationError(
+            "MAGIK_NAME_RESERVED", f"{SYSTEM!r} means that nobody is asked.", field="policy", remedy=""
+        )
+
+    def register(function: P) -> P:
+        taken = _verbs.get(verb)
+        if taken is not None and _place(taken) != _place(function):
+            what = f"The verb {verb!r} has the policy {'.'.join(_place(taken))} already."
+            raise DeclarationError("MAGIK_NAME_TAKEN", what, field="policy", remedy="Give one of the two another verb.")
+        _verbs[verb] = function
+        return function
+
+    return register
+
+
+def authorise(job: Job, session: Session) -> bool:
+    """Ask the policy of the job's verb. A verb that nobody defined, or that was never named, allows nothing."""
+    verb = type(job).__magik__.policy
+    if verb == SYSTEM:
+        return True
+    return verb in _verbs and bool(_verbs[verb](job, session))
+
+
+def _place(function: Policy) -> tuple[str, str]:
+    return function.__module__, getattr(function, "__qualname__", repr(function))
+
+
+class _Decorator(ModuleType):
+    """Once anything has imported this module, the package's attribute `policy` is the module: it decorates as well."""
+
+    def __call__(self, verb: str) -> Callable[[P], P]:
+        return policy(verb)
+
+
+sys.modules[__name__].__class__ = _Decorator
