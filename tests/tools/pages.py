@@ -301,4 +301,5 @@ for line in sys.stdin:
     except BaseException:
         error = traceback.format_exc()
     print(json.dumps(error), file=answers, flush=True)
+answers.close()
 """
