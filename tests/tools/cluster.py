@@ -17,6 +17,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -50,8 +51,8 @@ class ServerFailed(RuntimeError):
     """The server did not start; the text is its log."""
 
 
-class PortTaken(ServerFailed):
-    """Another program took the port between our choice and the server's start."""
+class TryAgain(ServerFailed):
+    """The server could start in a moment: another program took its port, or a killed postmaster's children linger."""
 
 
 class Cluster:
@@ -95,15 +96,15 @@ class Cluster:
         """Make the data folder if there is none, start the server, return when it takes connections."""
         if not (self.data / "PG_VERSION").exists():
             self._initdb()
-        for attempt in range(5):
+        deadline = time.monotonic() + timeout
+        while True:
             try:
                 self._launch(timeout)
                 return self
-            except PortTaken:
-                if attempt == 4:
+            except TryAgain as error:
+                if time.monotonic() > deadline:
                     raise
-                self.port = free_port()
-        raise AssertionError("unreachable")
+                self.port = free_port() if "could not bind" in str(error) else self.port
 
     def stop(self, mode: Mode = "fast", timeout: float = 60.0) -> None:
         """Stop the server as ``pg_ctl stop -m mode`` does; the data stay."""
@@ -217,7 +218,7 @@ class Cluster:
         self.stop("immediate")
         if not isinstance(error, (AssertionError, ServerFailed)):
             raise error
-        kind = PortTaken if "could not bind" in log else ServerFailed
+        kind = TryAgain if "could not bind" in log or "shared memory block" in log else ServerFailed
         raise kind(f"the server did not start:\n{log}") from error
 
     def _ended(self) -> None:

@@ -15,9 +15,10 @@ PACKAGE = Path(__file__).resolve().parents[2] / "magik_sa"
 LAYOUT = """
 errors duration settings uuid7 storable failure logs
 retries schedule policy context args
+kind sealed key attribute columns declaration body classes display table
 job
 names server
-enqueue wake claim timeout
+unknown committed enqueue wake claim timeout
 fence run recurring effects
 migrations.place migrations.v001 migrations alembic_plugin boot status acting doctor testing
 worker.signals worker.mailbox worker.book worker.idle worker.locker worker.performer worker.completer
