@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 FLAG_KEY_SQL: Final = "{table}::int, hashtext({queue})"
 
-# The columns' order is the model's. Lengths are in bytes, because a notification is limited in bytes. With
-# fillfactor 90 a page keeps room for the next version of its rows: a note of a failure stays on its page (1,000 of
-# 1,000, against none at 100). Autovacuum counts rows instead of shares, so that a table which is nearly always
-# empty is cleaned as early as a full one, and does not pause while it cleans.
+# Names, order and defaults of the columns are the model's, to the letter. Lengths are in bytes, because a notification
+# is limited in bytes. With fillfactor 90 a page keeps room for the next version of its rows: a note of a failure stays
+# on its page (1,000 of 1,000, against none at 100). Autovacuum counts rows instead of shares, so that a table which is
+# nearly always empty is cleaned as early as a full one, and does not pause while it cleans.
 JOBS: Final = """
 CREATE TABLE {schema}magik_jobs (
     id uuid NOT NULL DEFAULT gen_random_uuid(),
     job_class text NOT NULL,
     queue text NOT NULL DEFAULT 'default',
-    priority smallint NOT NULL DEFAULT 100,
+    priority smallint NOT NULL DEFAULT '100',
     run_at timestamptz NOT NULL DEFAULT now(),
     args jsonb NOT NULL DEFAULT '{{}}',
     context jsonb,

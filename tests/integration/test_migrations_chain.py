@@ -82,7 +82,7 @@ def test_the_script_makes_what_the_connection_makes(
     alembic("upgrade", "head", env=env)
     online = dump(empty_database)
     apply(empty_database, alembic("downgrade", "head:base", "--sql", env=env))
-    apply(empty_database, f"DROP TABLE {table('alembic_version', schema)}")
+    apply(empty_database, f"DROP TABLE IF EXISTS {table('alembic_version', schema)}")
     assert dump(empty_database) == nothing
     apply(empty_database, alembic("upgrade", "head", "--sql", env=env))
     assert dump(empty_database) == online

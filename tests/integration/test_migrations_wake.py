@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import pytest
@@ -22,7 +22,10 @@ END = ""  # what the tests themselves send last; no queue has an empty name
 
 
 class Waiting:
-    """An idle worker, as far as a producer can see one: it listens, and holds the flags of `queues`."""
+    """An idle worker, as far as a producer can see one: it listens, and holds the flags of `queues`.
+
+    ``with Waiting(dsn, "default") as waiting: …; assert waiting.told() == [...]``
+    """
 
     def __init__(self, dsn: str, *queues: str) -> None:
         self.dsn = dsn
@@ -31,6 +34,12 @@ class Waiting:
         self.session.execute(f"LISTEN {self.channel}".encode())
         for queue in queues:
             assert self.raise_flag(queue)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.session.close()
 
     def raise_flag(self, queue: str) -> bool:
         return bool(
@@ -56,9 +65,8 @@ def _one(session: Session, query: str, *values: Any) -> Any:
 
 @pytest.fixture
 def waiting(dsn: str) -> Iterator[Waiting]:
-    waiting = Waiting(dsn, "default")
-    yield waiting
-    waiting.session.close()
+    with Waiting(dsn, "default") as waiting:
+        yield waiting
 
 
 @pytest.fixture
@@ -157,23 +165,21 @@ def test_what_is_due_is_measured_by_the_clock_not_by_the_start_of_the_transactio
 
 
 def test_where_nobody_waits_nobody_is_told(dsn: str, producer: Session) -> None:
-    listening = Waiting(dsn)
-    run(producer, DUE)
-    run(producer, "UPDATE magik_jobs SET run_at = now()")
-    assert listening.told() == []
-    listening.session.close()
+    with Waiting(dsn) as listening:
+        run(producer, DUE)
+        run(producer, "UPDATE magik_jobs SET run_at = now()")
+        assert listening.told() == []
 
 
 def test_only_queues_that_somebody_waits_for_are_told_each_once(dsn: str, producer: Session) -> None:
-    waiting = Waiting(dsn, "a", "b")
-    rows = """INSERT INTO magik_jobs (job_class, queue)
-              SELECT 'X', ('{a,b,c}'::text[])[1 + n % 3] FROM generate_series(1, 1000) n"""
-    with producer.transaction():
-        for _ in range(3):
-            run(producer, rows)
-        run(producer, "UPDATE magik_jobs SET run_at = now() - interval '1 s'")
-    assert waiting.told() == ["a", "b"]
-    waiting.session.close()
+    with Waiting(dsn, "a", "b") as waiting:
+        rows = """INSERT INTO magik_jobs (job_class, queue)
+                  SELECT 'X', ('{a,b,c}'::text[])[1 + n % 3] FROM generate_series(1, 1000) n"""
+        with producer.transaction():
+            for _ in range(3):
+                run(producer, rows)
+            run(producer, "UPDATE magik_jobs SET run_at = now() - interval '1 s'")
+        assert waiting.told() == ["a", "b"]
 
 
 def test_what_is_rolled_back_tells_nobody(waiting: Waiting, producer: Session) -> None:
@@ -204,23 +210,20 @@ def test_a_session_is_not_told_of_what_it_does_itself(waiting: Waiting) -> None:
 def test_an_open_transaction_keeps_a_worker_from_sleeping_until_its_rows_are_visible(
     dsn: str, producer: Session
 ) -> None:
-    worker = Waiting(dsn)
-    with producer.transaction():
-        run(producer, DUE)
-        assert not worker.raise_flag("default")
-        assert worker.raise_flag("other")
-    assert worker.raise_flag("default")
-    assert _one(worker.session, "SELECT count(*) FROM magik_jobs") == 1
-    worker.session.close()
+    with Waiting(dsn) as worker:
+        with producer.transaction():
+            run(producer, DUE)
+            assert not worker.raise_flag("default")
+            assert worker.raise_flag("other")
+        assert worker.raise_flag("default")
+        assert _one(worker.session, "SELECT count(*) FROM magik_jobs") == 1
 
 
 def test_a_job_that_saves_where_it_has_got_to_does_not_keep_workers_awake(dsn: str, producer: Session) -> None:
     run(producer, DUE)
-    worker = Waiting(dsn)
-    with producer.transaction():
+    with Waiting(dsn) as worker, producer.transaction():
         run(producer, "UPDATE magik_jobs SET version = version + 1")
         assert worker.raise_flag("default")
-    worker.session.close()
 
 
 # ---- names and limits -----------------------------------------------------------------------------------------------
@@ -239,20 +242,19 @@ def test_no_name_is_looked_up_in_the_search_path(waiting: Waiting, producer: Ses
 
 def test_the_longest_name_of_a_queue(dsn: str, producer: Session) -> None:
     queue = "é" * 127 + "e"
-    waiting = Waiting(dsn, queue)
-    producer.execute("INSERT INTO magik_jobs (job_class, queue) VALUES ('X', %s)", [queue])
-    assert waiting.told() == [queue]
-    waiting.session.close()
+    with Waiting(dsn, queue) as waiting:
+        producer.execute("INSERT INTO magik_jobs (job_class, queue) VALUES ('X', %s)", [queue])
+        assert waiting.told() == [queue]
 
 
 def test_a_statement_takes_no_more_than_a_hundred_locks_however_many_queues(dsn: str, producer: Session) -> None:
-    listening = Waiting(dsn)
-    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
-    with producer.transaction():
-        run(producer, "INSERT INTO magik_jobs (job_class, queue) SELECT 'X', 'q' || n FROM generate_series(1, 1000) n")
-        assert _one(producer, held) == 100
-    assert len(listening.told()) == 900
-    listening.session.close()
+    with Waiting(dsn) as listening:
+        rows = "INSERT INTO magik_jobs (job_class, queue) SELECT 'X', 'q' || n FROM generate_series(1, 1000) n"
+        held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        with producer.transaction():
+            run(producer, rows)
+            assert _one(producer, held) == 100
+        assert len(listening.told()) == 900
 
 
 def test_a_plan_made_for_one_row_serves_for_very_many(waiting: Waiting, producer: Session) -> None:

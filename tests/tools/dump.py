@@ -18,4 +18,5 @@ def dump(url: str, *options: str) -> str:
 def apply(url: str, script: str) -> None:
     """Run a script as ``psql -f`` would, and stop at the first error."""
     command = [str(embedded() / "psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", dsn_of(url)]
-    subprocess.run(command, check=True, input=script, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
