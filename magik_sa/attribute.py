@@ -18,6 +18,7 @@ from .args import Argument
 from .errors import EnqueueError
 from .key import digest
 from .kind import scalar_of
+from .sealed import Sealed
 from .storable import encoded, fitting
 
 _SHOWN: Final = "_magik_shown"
@@ -96,7 +97,7 @@ def assign(job: Any, given: Mapping[str, Any]) -> None:
     declaration = type(job).__magik__
     taken = {name: declaration.arguments[name].take(value) for name, value in given.items()}
     raw, values = _kept(job)
-    raw = {**raw, **{name: stored for name, (_, stored) in taken.items()}}
+    raw = _sealed(declaration.arguments, {**raw, **{name: stored for name, (_, stored) in taken.items()}})
     values = {**values, **{name: value for name, (value, _) in taken.items()}}
     fitting({name: len(encoded(stored, name)) for name, stored in raw.items()})
     if not taken.keys().isdisjoint(declaration.idempotent_by):
@@ -124,6 +125,11 @@ def settle(job: Any) -> None:
 
 def _value(raw: Mapping[str, Any], argument: Argument) -> Any:
     return argument.read(raw[argument.name]) if argument.name in raw else argument.default()
+
+
+def _sealed(arguments: Mapping[str, Argument], raw: dict[str, Any]) -> dict[str, Any]:
+    secret = [name for name, argument in arguments.items() if argument.sensitive]
+    return Sealed(raw, secret) if secret else raw
 
 
 def _before(raw: Mapping[str, Any], argument: Argument) -> Any:

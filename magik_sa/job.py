@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, NoReturn, dataclass_transform
 from uuid import UUID
 
 from sqlalchemy import DateTime, LargeBinary, MetaData, SmallInteger, Table, Text, Uuid, func, text
 from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.exc import DontWrapMixin
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, validates
 
 from . import settings
@@ -20,6 +21,7 @@ from .declaration import Declaration, whole
 from .display import described
 from .errors import EnqueueError
 from .retries import Retries
+from .sealed import SealableJSONB
 from .storable import invalid
 from .storable import text as storable
 from .table import CONSTRAINTS, JOBS, JobTable
@@ -39,6 +41,17 @@ def kept(*args: Any, init: Literal[False] = False, **kw: Any) -> Any:  # noqa: A
 def given(*args: Any, default: None, **kw: Any) -> Any:  # noqa: ARG001 - for type checkers
     """A column that the application may write: a keyword of the constructor, which may be left out."""
     return mapped_column(*args, **kw)
+
+
+class _NotAJob(EnqueueError, DontWrapMixin):
+    """Reaches the application as it is, not inside SQLAlchemy's StatementError."""
+
+
+def _no_job() -> NoReturn:
+    """A job makes its own id, so whoever inserts rows without one (`bulk_insert_mappings`) does not insert jobs."""
+    raise _NotAJob(
+        "MAGIK_USE_BULK_ENQUEUE", "Rows of magik_jobs are made of jobs, for the sake of their checks and keys."
+    )
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(arg, kept, given))
@@ -62,12 +75,12 @@ class Job(Declared):
     keep: ClassVar[str | timedelta | None]
     money: ClassVar[bool]
 
-    id: Mapped[UUID] = kept(Uuid, primary_key=True, server_default=func.gen_random_uuid())
+    id: Mapped[UUID] = kept(Uuid, primary_key=True, default=_no_job, server_default=func.gen_random_uuid())
     job_class: Mapped[str] = kept(Text)
     queue: Mapped[str] = given(Text, server_default="default", default=None)
     priority: Mapped[int] = given(SmallInteger, server_default="100", default=None)
     run_at: Mapped[datetime] = given(DateTime(timezone=True), server_default=func.now(), default=None)
-    args: Mapped[dict[str, Any]] = kept(JSONB, server_default=text("'{}'"))
+    args: Mapped[dict[str, Any]] = kept(SealableJSONB, server_default=text("'{}'"))
     context: Mapped[dict[str, Any] | None] = kept(JSONB(none_as_null=True))
     key_digest: Mapped[bytes | None] = kept(LargeBinary)
     version: Mapped[int] = kept(server_default="1")

@@ -1,0 +1,59 @@
+"""Arguments with a secret among them, on their way to the database.
+
+SQLAlchemy quotes the parameters of a failed statement in its error, and an error is logged, or kept in
+`last_error`. What it quotes of such arguments is their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sqlalchemy import Dialect, TypeDecorator
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.sql.operators import OperatorType
+from sqlalchemy.types import TypeEngine
+
+
+class Sealed(dict[str, Any]):
+    """A JSON object whose repr does not show the values under its `secret` names."""
+
+    def __init__(self, values: dict[str, Any], secret: Iterable[str]) -> None:
+        super().__init__(values)
+        self.secret = frozenset(secret)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{k!r}: {'…' if k in self.secret else repr(v)}" for k, v in self.items()) + "}"
+
+    def __reduce__(self) -> Any:
+        return Sealed, (dict(self), self.secret)
+
+
+class _Text(str):
+    """The JSON of a sealed object, where the driver takes text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'…'"
+
+
+class SealableJSONB(TypeDecorator[dict[str, Any]]):
+    """JSONB that keeps a `Sealed` object sealed, whatever the driver makes of it."""
+
+    impl = JSONB
+    cache_ok = True
+
+    def coerce_compared_value(self, op: OperatorType | None, value: Any) -> TypeEngine[Any]:
+        """``args.has_key("name")`` takes text: JSONB itself knows what its operators take."""
+        return self.impl_instance.coerce_compared_value(op, value)
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+        """Psycopg wraps the object, and shows its repr; other drivers get text."""
+        process = super().bind_processor(dialect)
+
+        def sealing(value: Any) -> Any:
+            coded = process(value) if process is not None else value
+            return _Text(coded) if isinstance(value, Sealed) and isinstance(coded, str) else coded
+
+        return sealing
