@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, inspect, text, update
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session, make_transient_to_detached, scoped_session
+from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from .claim import Claimed
@@ -96,7 +96,7 @@ def _attempt(run: Run, session: Session) -> Outcome:
 def attach(row: dict[str, Any], session: Session) -> Job:
     """The claimed row as a persistent object of `session`, without asking the database again."""
     cls = declared()[row["job_class"]]
-    job: Job = inspect(cls).class_manager.new_instance()
+    job: Job = class_mapper(cls).class_manager.new_instance()  # of a mapper that is configured, unlike inspect(cls)
     for name in COLUMNS:
         set_committed_value(job, name, row[name])
     make_transient_to_detached(job)

@@ -166,6 +166,8 @@ class Locker(threading.Thread):
     def _turn(self) -> None:
         self._read_letters()
         self._release()
+        if self._over():
+            return
         if self._stopping or not self._free():
             self._sleep_busy()
         elif not self._claim_round():
