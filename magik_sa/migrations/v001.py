@@ -171,30 +171,30 @@ WAKE: Final = """
 CREATE FUNCTION {schema}magik_jobs_{verb}() RETURNS trigger LANGUAGE plpgsql AS $magik$
 BEGIN
   PERFORM pg_notify('magik_' || TG_RELID, due.queue)
-     FROM (SELECT queue, row_number() OVER () AS nth
-             FROM (SELECT DISTINCT queue FROM {rows}) queues
-           OFFSET 0) due
-    WHERE CASE WHEN due.nth > 100 THEN true ELSE NOT pg_try_advisory_xact_lock_shared({flag}) END;
+     FROM (SELECT queue, row_number() OVER () AS nth FROM ({queues}) queues OFFSET 0) due
+    WHERE CASE WHEN due.nth > 100 THEN true
+               ELSE NOT pg_try_advisory_xact_lock_shared({flag}) END;
   RETURN NULL;
 END
 $magik$"""
 
-ADDED: Final = """(
-                   SELECT queue FROM added
-                    WHERE finished_at IS NULL AND expired_at IS NULL
-                      AND run_at <= clock_timestamp() + interval '5 s') live"""
+ADDED: Final = """
+             SELECT DISTINCT queue FROM added
+              WHERE finished_at IS NULL AND expired_at IS NULL AND run_at <= clock_timestamp() + interval '5 s'
+          """
 
 # An UPDATE has work for somebody only where it made a row claimable that was not so before: moved, retried, brought
 # back to life. A job that saves where it has got to is live and due, but its own worker holds it, and its shared lock
 # would keep others from sleeping until it commits. EXCEPT, not a join: the plan is made once, for the few rows of the
 # first statement, and a nested loop over 100,000 would not end.
-CHANGED: Final = """(
-                   SELECT id, queue, run_at, error_count FROM after
-                    WHERE finished_at IS NULL AND expired_at IS NULL
-                      AND run_at <= clock_timestamp() + interval '5 s'
-                   EXCEPT
-                   SELECT id, queue, run_at, error_count FROM before
-                    WHERE finished_at IS NULL AND expired_at IS NULL) live"""
+CHANGED: Final = """
+             SELECT DISTINCT queue FROM (
+               SELECT id, queue, run_at, error_count FROM after
+                WHERE finished_at IS NULL AND expired_at IS NULL AND run_at <= clock_timestamp() + interval '5 s'
+               EXCEPT
+               SELECT id, queue, run_at, error_count FROM before
+                WHERE finished_at IS NULL AND expired_at IS NULL) claimable
+          """
 
 # Two triggers: a transition table allows neither two events nor a list of columns. None for DELETE: an end wakes
 # nobody. The condition is looked at once a statement, before the function is called.
@@ -218,9 +218,9 @@ def upgrade(op: Operations) -> None:
     """Make the tables, then what wakes the workers."""
     for statement in TABLES:
         op.execute(located(statement))
-    for verb, rows, trigger in (("added", ADDED, ON_INSERT), ("changed", CHANGED, ON_UPDATE)):
+    for verb, queues, trigger in (("added", ADDED, ON_INSERT), ("changed", CHANGED, ON_UPDATE)):
         flag = FLAG_KEY_SQL.format(table="TG_RELID", queue="due.queue")
-        op.execute(located(WAKE, verb=verb, rows=rows, flag=flag))
+        op.execute(located(WAKE, verb=verb, queues=queues, flag=flag))
         op.execute(located(trigger))
 
 
