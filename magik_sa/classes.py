@@ -49,9 +49,8 @@ def adopt(cls: Any, job: Any, declared: dict[str, Any]) -> Iterator[None]:
         raise DeclarationError("MAGIK_NAME_TAKEN", what, field="name")
     mapper = known.pop(name, None)
     try:
-        with warnings.catch_warnings():
-            if older is not None:
-                warnings.filterwarnings("ignore", "This declarative base already contains a class", SAWarning)
+        with warnings.catch_warnings():  # of a lookup by bare class name, which nothing here uses
+            warnings.filterwarnings("ignore", "This declarative base already contains a class", SAWarning)
             yield
     except BaseException:
         if mapper is not None:
