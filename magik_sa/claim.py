@@ -121,7 +121,8 @@ class Claimed:
 
     @property
     def key_lock(self) -> int | None:
-        return self.row["key_lock"]
+        key: int | None = self.row["key_lock"]
+        return key
 
 
 @dataclass(frozen=True)

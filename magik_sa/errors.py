@@ -44,7 +44,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_SESSION_NOT_THREAD_KEYED": "Use sqlalchemy.orm.scoped_session without a scopefunc: one Session a thread.",
     "MAGIK_SESSION_INVALID": "Name a sessionmaker or scoped_session as package.module:attribute.",
     "MAGIK_POOL_SIZE_MISMATCH": "Give the engine pool_size + max_overflow of at least the worker's concurrency.",
-    "MAGIK_ADVISORY_LOCK_UNAVAILABLE": "Connect the worker directly, or through a pooler in session mode (--locking-url).",
+    "MAGIK_ADVISORY_LOCK_UNAVAILABLE": "Connect directly, or through a pooler in session mode (--locking-url).",
     "MAGIK_CONNECTION_BUDGET": "Lower --concurrency or raise max_connections on the server.",
     # run: written to last_error of a job
     "MAGIK_JOB_INTERRUPTED": "The worker's process or its locking connection died while the job ran.",

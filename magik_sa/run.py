@@ -15,7 +15,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, inspect, text, update
+from sqlalchemy import Connection, Update, delete, func, inspect, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import set_committed_value
@@ -201,16 +201,21 @@ def _record(run: Run, values: dict[str, Any]) -> bool:
     """
     mine = (JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.committed, JOBS.c.finished_at.is_(None))
     statement = update(JOBS).where(*mine).values(version=JOBS.c.version + 1, **values)
-    for left in reversed(range(TRIES_OF_OURS)):
+    for _ in range(TRIES_OF_OURS - 1):
         try:
-            with run.connection.begin():
-                run.connection.execute(text("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
-                written = run.connection.execute(statement).rowcount == 1
-            break
+            return _write(run, statement)
         except DBAPIError as error:
-            if not left or not (error.connection_invalidated or _code(error) in AT_ONCE):
+            if not (error.connection_invalidated or _code(error) in AT_ONCE):
                 raise
-    run.fence.moved()
+    return _write(run, statement)
+
+
+def _write(run: Run, statement: Update) -> bool:
+    with run.connection.begin():
+        run.connection.execute(text("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
+        written = run.connection.execute(statement).rowcount == 1
+    if written:
+        run.fence.moved()
     return written
 
 

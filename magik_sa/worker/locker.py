@@ -222,10 +222,11 @@ class Locker(threading.Thread):
     def _mail_within(self, *waits: float | None) -> bool:
         """Sleep for the shortest of `waits`; whether there is mail. The socket is listened to meanwhile."""
         shortest = min(wait for wait in waits if wait is not None)
-        woken, _, _ = select.select([self.mail, self.connection], [], [], shortest)
-        if self.connection in woken:
+        bell, socket = self.mail.fileno(), self.connection.fileno()
+        woken, _, _ = select.select([bell, socket], [], [], shortest)
+        if socket in woken:
             self._listen()
-        return self.mail in woken
+        return bell in woken
 
     def _mark(self) -> bool:
         """Say of the runs that have lasted a while that they have begun."""

@@ -6,6 +6,7 @@ import select
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
@@ -48,6 +49,6 @@ def renew_if_dead(connection: Connection) -> None:
     """
     if connection.invalidated:
         return
-    socket = connection.connection.dbapi_connection
+    socket: Any = connection.connection.dbapi_connection
     if socket is None or select.select([socket], [], [], 0)[0]:
         connection.invalidate()

@@ -49,7 +49,7 @@ class OneLine(click.Command):
 @click.option("--log-format", help="text or json [text]")
 @click.option("--app-name", help="what pg_stat_activity shows [magik_sa]")
 @click.pass_obj
-def command(signals: Signals, **options: Any) -> NoReturn:
+def command(signals: Signals, /, **options: Any) -> NoReturn:
     """Run the jobs that MODULES declare, until SIGTERM or SIGINT.
 
     Every option may also stand in the environment (MAGIK_POLL_INTERVAL) or under [tool.magik_sa] in pyproject.toml.

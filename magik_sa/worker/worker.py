@@ -125,7 +125,7 @@ def in_force(booted: Booted) -> dict[str, Any]:
         "schema": schema() or "search_path",
         "queues": ",".join(told.queues),
         "concurrency": told.concurrency,
-        "pool": booted.engine.pool.size() if hasattr(booted.engine.pool, "size") else "unbounded",  # type: ignore[attr-defined]
+        "pool": booted.engine.pool.size() if hasattr(booted.engine.pool, "size") else "unbounded",
         "connections": told.concurrency + CONSTANT,
         "jobs": ",".join(sorted(booted.known)),
         "policies": ",".join(sorted({cls.__magik__.policy or "" for cls in booted.known.values()})),
