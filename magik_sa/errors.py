@@ -22,7 +22,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_IDEMPOTENT_BY_UNKNOWN": "Name arguments that the class declares in idempotent_by.",
     "MAGIK_IDEMPOTENT_BY_UNSUPPORTED": "A class with a table of its own cannot be keyed: use arg() only.",
     "MAGIK_IDEMPOTENT_BY_REQUIRED": "Name in idempotent_by what identifies one movement of the money.",
-    "MAGIK_RETRIES_INVALID": "Correct the Retries(...) declaration; docs/retries.md has the table of options.",
+    "MAGIK_RETRIES_INVALID": "Correct the Retries(...) declaration; docs/jobs.md has the table of options.",
     # enqueue: raised where the application adds a job, before any SQL
     "MAGIK_ARGS_INVALID": "Correct the named argument; nothing was written.",
     "MAGIK_ARGS_READ_ONLY": "The key of a flushed job cannot change: cancel it and add another.",

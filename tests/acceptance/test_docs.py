@@ -139,7 +139,7 @@ def test_sql_runs_on_the_database(database: str, tmp_path: Path) -> None:
 
 
 def test_a_background_command_is_awaited_and_ends_with_the_page(database: str, tmp_path: Path) -> None:
-    script = "trap 'echo ended > ended; exit 0' TERM; echo 'event=ready' >&2; touch up; while :; do sleep 0.05; done"
+    script = "trap 'echo ended > ended; exit 0' TERM; touch up; echo 'event=ready' >&2; while :; do sleep 0.05; done"
     (tmp_path / "serve").write_text(script)
     read(page("<!-- background -->", "console\n$ bash serve", "console\n$ test -e up"), database, tmp_path)
     assert (tmp_path / "ended").exists()
