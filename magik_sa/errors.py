@@ -93,6 +93,7 @@ class BootRefused(MagikError):
     def __init__(self, findings: list[MagikError]) -> None:
         self.findings = findings
         super().__init__(findings[0].code, findings[0].what, remedy=findings[0].remedy)
+        self.args = (findings,)  # what a copy in another process is made from
 
     def __str__(self) -> str:
         return "\n".join(str(finding) for finding in self.findings)
