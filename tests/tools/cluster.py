@@ -27,13 +27,14 @@ from typing import Any, Literal, Self
 import psycopg
 from psycopg import conninfo
 
-from .keeper import keeper
+from .keeper import keeper, release
 from .waiting import until
 
 SUPERUSER = "postgres"
 FAST: Mapping[str, str | int] = {
     "fsync": "off",
     "full_page_writes": "off",
+    "dynamic_shared_memory_type": "mmap",  # inside the data folder, so that a killed server leaves none behind
     "max_connections": 200,
     "log_statement": "none",
     "shared_buffers": "64MB",
@@ -119,8 +120,7 @@ class Cluster:
         assert self.process is not None
         self.process.kill()
         self.process.wait(60)
-        self._killed = True
-        self._ended()
+        self.process, self._killed = None, True
 
     def restart(self, mode: Mode = "fast", **settings: str | int) -> None:
         """Stop and start on the same port, with these settings added."""
@@ -130,12 +130,13 @@ class Cluster:
 
     def remove(self) -> None:
         """Stop the server if it runs, and delete everything."""
-        if self._killed:
-            self.start()  # it finds the shared memory that it left, which nobody else would remove
         try:
             self.stop("immediate", timeout=20)
         except subprocess.TimeoutExpired:
             self.kill()
+        if self._killed:
+            release(self.data)
+        self._ended()
         shutil.rmtree(self.folder, ignore_errors=True)
         keeper.strike("folder", self.folder)
 
@@ -174,9 +175,23 @@ class Cluster:
             os.chown(self.folder, self.account.pw_uid, self.account.pw_gid)  # its socket and log lie there too
         command = [str(self.binaries / "initdb"), "-D", str(self.data), "-U", SUPERUSER, "--auth=trust", "--no-sync"]
         command += ["--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, **self._as_account())
-        if done.returncode != 0:
-            raise ServerFailed(f"initdb failed:\n{done.stdout}{done.stderr}")
+        with self.log.open("ab") as log:
+            process = subprocess.Popen[bytes](
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._as_account(),
+            )
+        keeper.note("step", process.pid)  # with its folder gone in the middle it would leave shared memory behind
+        try:
+            process.wait()
+        finally:
+            process.wait(60)
+            keeper.strike("step", process.pid)
+        if process.returncode != 0:
+            raise ServerFailed(f"initdb failed:\n{self.read_log()}")
 
     def _launch(self, timeout: float) -> None:
         settings = {

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
 class Keeper:
-    """The telling side: one keeper process for this process, started at the first word."""
+    """The telling side: one keeper process for this process, started at the first word.
+
+    Kinds: a ``group`` of processes is killed, a ``cluster`` stopped, a ``folder`` removed. Before that a ``step`` is
+    waited for: a process that ends by itself soon, and would leave things behind if it did not.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._owner = 0
 
     def note(self, kind: str, what: int | Path) -> None:
-        """Clean `what` up if we die: kind is ``group``, ``process``, ``cluster`` or ``folder``."""
+        """Clean `what` up if we die."""
         self._tell(f"+{kind} {what}")
 
     def strike(self, kind: str, what: int | Path) -> None:
@@ -80,33 +86,53 @@ def postmaster(data: Path) -> int | None:
         return None
 
 
-def _kill(kind: str, pid: int) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL) if kind == "group" else os.kill(pid, signal.SIGKILL)
+def _gone(pid: int, within: float) -> bool:
+    """Wait for the end of a process that is not our child."""
+    deadline = time.monotonic() + within
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pid)
 
 
 def _stop_cluster(data: Path) -> None:
     pid = postmaster(data)
     if pid is None or not alive(pid):
+        release(data)
         return
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGQUIT)  # the "immediate" mode: no files are left in shared memory, unlike SIGKILL
-    deadline = time.monotonic() + 10
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    _kill("process", pid) if alive(pid) else None
+    if not _gone(pid, 10):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        release(data)
+
+
+def release(data: Path) -> None:
+    """Remove the shared memory of a server that was killed: nobody else would, when its data are not used again."""
+    with contextlib.suppress(OSError, IndexError):
+        key_and_id = (data / "postmaster.pid").read_text().split("\n")[6].split()
+        present = [line.split()[:2] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+        if key_and_id in present:
+            ctypes.CDLL(None).shmctl(int(key_and_id[1]), 0, None)  # 0 is IPC_RMID
 
 
 def _clean(noted: list[tuple[str, str]]) -> None:
-    for kind, what in noted:
-        if kind in ("group", "process"):
-            _kill(kind, int(what))
-    for kind, what in noted:
-        if kind == "cluster":
-            _stop_cluster(Path(what))
-    for kind, what in noted:
-        if kind == "folder":
-            shutil.rmtree(what, ignore_errors=True)
+    for kind, clean in STEPS.items():
+        for what in [what for noted_kind, what in noted if noted_kind == kind]:
+            clean(what)
+
+
+def _kill_group(pid: str) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(int(pid), signal.SIGKILL)
+
+
+STEPS: dict[str, Callable[[str], object]] = {  # in this order
+    "group": _kill_group,
+    "step": lambda pid: _gone(int(pid), 30),
+    "cluster": lambda data: _stop_cluster(Path(data)),
+    "folder": lambda folder: shutil.rmtree(folder, ignore_errors=True),
+}
 
 
 def main() -> None:
