@@ -165,20 +165,21 @@ def spare() -> Iterator[Cluster]:
 # ---- the keeper ---------------------------------------------------------------------------------------------
 
 ORPHANS = """
-import subprocess, sys, time
+import subprocess, sys
 from tests.tools.cluster import Cluster
 from tests.tools.keeper import keeper
 cluster = Cluster().__enter__()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 keeper.note("group", child.pid)
 print(cluster.folder, cluster.process.pid, child.pid, flush=True)
-time.sleep(600)
+sys.stdin.read()  # until the test is over, should nobody kill us
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_run_leaves_no_server_no_process_and_no_folder(number: signal.Signals) -> None:
-    run = subprocess.Popen([sys.executable, "-c", ORPHANS], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    run = subprocess.Popen([sys.executable, "-c", ORPHANS], cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
     with run:
         assert run.stdout is not None
         folder, *running = run.stdout.readline().split()
