@@ -74,12 +74,16 @@ def _stored(owner: Any, argument: Argument) -> ColumnElement[Any]:
 
 
 def shown(job: Any, argument: Argument) -> Any:
-    """The value of an argument on a job. One that can be changed in place makes the job take part in the next flush."""
+    """The value of an argument on a job.
+
+    Of a list or a dict nobody will tell SQLAlchemy that it was changed in place, and a flush looks only at what it was
+    told of: a job that has shown one takes part in the next flush, where it is compared.
+    """
     raw, values = _kept(job)
     if argument.name not in values:
         values[argument.name] = _value(raw, argument)
     value = values[argument.name]
-    if not _immutable(value) and inspect(job).persistent:
+    if _changeable(value) and inspect(job).persistent:
         flag_dirty(job)
     return value
 
@@ -115,7 +119,7 @@ def settle(job: Any) -> None:
         values = {name: _value(raw, argument) for name, argument in arguments.items()}
         assign(job, values)
         return
-    mutable = {name: value for name, value in values.items() if not _immutable(value)}
+    mutable = {name: value for name, value in values.items() if _changeable(value)}
     changed = {
         name: value for name, value in mutable.items() if arguments[name].dump(value) != _before(raw, arguments[name])
     }
@@ -159,9 +163,9 @@ def _kept(job: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return raw, kept[1]
 
 
-def _immutable(value: object) -> bool:
+def _changeable(value: object) -> bool:
     try:
         hash(value)
     except TypeError:
-        return False
-    return True
+        return True
+    return False

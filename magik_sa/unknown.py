@@ -19,7 +19,7 @@ class UnknownJob(Job, policy="system", name="magik_sa.UnknownJob"):
 
     def read_only(self) -> EnqueueError:
         """The refusal to write such a row."""
-        what = f"No class {self.__dict__.get('job_class')!r} is declared in this process."
+        what = f"The class of {self!r} is not declared in this process."
         return EnqueueError("MAGIK_UNKNOWN_JOB_READ_ONLY", what, field="job_class")
 
 
