@@ -80,8 +80,8 @@ def engine(database: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def Session(engine: Engine) -> sessionmaker[OrmSession]:  # noqa: N802 - named as applications name theirs
-    """The application's Session factory."""
+def Session(engine: Engine) -> sessionmaker[OrmSession]:
+    """A Session factory, named as applications name theirs."""
     return sessionmaker(engine)
 
 

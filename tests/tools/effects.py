@@ -52,7 +52,7 @@ class Identified(Protocol):
     """What is asked of a job: its id."""
 
     @property
-    def id(self) -> UUID: ...
+    def id(self) -> Any: ...  # a UUID, mapped or plain
 
 
 @dataclass(frozen=True)
