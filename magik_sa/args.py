@@ -11,7 +11,7 @@ import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from inspect import get_annotations
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints, overload
@@ -81,7 +81,7 @@ class Argument:
         self._refuse_what_sql_cannot_compare(checked)
         stored = self.dump(checked)
         encoded(stored, self.name)
-        if self.read(stored) != checked:
+        if not _same(self.read(stored), checked):
             raise invalid(self.name, "does not come back from JSON as the same value")
         return checked, stored
 
@@ -133,6 +133,23 @@ class Argument:
             raise invalid(self.name, "is a naive datetime; give it a time zone")
         if isinstance(value, int) and not -LARGEST_INTEGER - 1 <= value <= LARGEST_INTEGER:
             raise invalid(self.name, "does not fit into 64 bits")
+
+
+def _same(back: Any, given: Any) -> bool:
+    """Whether a value came back. JSON keeps the offset of a time and not its zone, and in an hour that a zone skips or
+    repeats Python holds no time equal to any of another zone: so clock and offset are compared.
+    """
+    if isinstance(given, dict):
+        return isinstance(back, dict) and back.keys() == given.keys() and all(_same(back[k], given[k]) for k in given)
+    if isinstance(given, list | tuple):
+        return type(back) is type(given) and len(back) == len(given) and all(map(_same, back, given))
+    if isinstance(given, datetime) and isinstance(back, datetime):
+        return _clock(back) == _clock(given)
+    return bool(back == given)
+
+
+def _clock(moment: datetime) -> tuple[datetime, timedelta | None]:
+    return moment.replace(tzinfo=None), moment.utcoffset()
 
 
 def arguments_in(cls: type, *, bare: bool) -> Iterator[Argument]:

@@ -20,7 +20,7 @@ from .errors import DeclarationError
 
 def declare(cls: Any, job: Any, header: Mapping[str, Any]) -> None:
     """Read what `cls` declares into ``cls.__magik__``, and put its arguments where SQLAlchemy will not map them."""
-    reserved = {*dir(job), *BODY, *METHODS, *LATER, "delay"}
+    reserved = {*dir(job), *BODY, *METHODS, *LATER, "delay", "self"}
     own_table = _has_table_of_its_own(cls, job)
     said = options_in(cls, {word: value for word, value in header.items() if value is not None}, reserved)
     arguments = _arguments(cls, job, bare=not own_table)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from sqlalchemy import func
 from sqlalchemy.sql.operators import ColumnOperators
@@ -13,6 +13,10 @@ from .context import carried
 from .duration import duration
 from .errors import DeclarationError
 from .storable import MAX_ARGS_BYTES, encoded, invalid
+
+# Postgres holds more than a datetime can, and shows it in the zone of the connection: a day is left at either end.
+EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
 
 def due(run_at: Any, delay: str | timedelta | None) -> Any:
@@ -35,6 +39,8 @@ def aware(value: object, field: str) -> Any:
         raise invalid(field, "is neither a datetime with a time zone nor an SQL expression")
     if value.utcoffset() is None:
         raise invalid(field, "is a naive datetime; give it a time zone")
+    if not EARLIEST <= value <= LATEST:
+        raise invalid(field, "lies outside the years that can be read back in every time zone")
     return value
 
 
