@@ -134,6 +134,7 @@ class Locker(threading.Thread):
     def _open(self) -> None:
         told = self.assignment
         connection = connect_locking(told.conninfo, told.app_name)
+        self._pid = connection.info.backend_pid  # before LISTEN: what is heard may come with the very next statement
         try:
             found = names.find(connection, told.schema)
             connection.add_notify_handler(lambda note: self._hear(note.pid, note.payload))
@@ -241,7 +242,7 @@ class Locker(threading.Thread):
             self._hear(note.be_pid, note.extra.decode("utf-8", "replace"))
 
     def _hear(self, pid: int, queue: str) -> None:
-        self._noticed |= queue in self._queues and pid != self.connection.info.backend_pid
+        self._noticed |= queue in self._queues and pid != self._pid
 
     def _tell_unserved(self) -> None:
         if time.monotonic() >= self._unserved_at:
