@@ -81,7 +81,7 @@ class Argument:
         self._refuse_what_sql_cannot_compare(checked)
         stored = self.dump(checked)
         encoded(stored, self.name)
-        if not _same(self.read(stored), checked):
+        if (back := self.read(stored)) != checked and not _same(back, checked):
             raise invalid(self.name, "does not come back from JSON as the same value")
         return checked, stored
 
@@ -97,7 +97,7 @@ class Argument:
 
     def read(self, stored: object) -> Any:
         """A value from its JSON. Raises ``MAGIK_ARGS_INVALID`` where it does not fit the declaration (any more)."""
-        return self._checked(self.adapter.validate_json, to_json(stored, inf_nan_mode="constants"))
+        return self._checked(lambda json: self.adapter.validate_json(to_json(json, inf_nan_mode="constants")), stored)
 
     def default(self) -> Any:
         """A fresh value for a row, or a caller, that has none. Raises ``MAGIK_ARGS_INVALID`` if it is required."""
@@ -116,7 +116,7 @@ class Argument:
             return validate(value)
         except ValidationError as error:
             faults = error.errors(include_url=False, include_context=False, include_input=False)
-        except RecursionError:
+        except (RecursionError, PydanticSerializationError):
             faults = []
         # Raised out here, so that pydantic's own error, which quotes the value, is not even its context.
         raise invalid(self.name, "; ".join(map(self._told, faults)) or "is nested too deeply")

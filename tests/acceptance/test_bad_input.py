@@ -98,7 +98,7 @@ ARGUMENTS: list[tuple[str, dict[str, Any]]] = [
     ("anything", {"number": 1, "anything": object()}),
     ("anything", {"number": 1, "anything": b"bytes"}),
     ("anything", {"number": 1, "anything": 10**5000}),
-    ("anything", {"number": 1, "anything": nested(10_000)}),
+    *(("anything", {"number": 1, "anything": nested(levels)}) for levels in (250, 253, 254, 255, 10_000)),
 ]
 OPTIONS: list[tuple[str, Any]] = [
     ("run_at", datetime(2030, 1, 1)),  # noqa: DTZ001 - a naive one
