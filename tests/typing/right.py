@@ -1,0 +1,97 @@
+"""A program that both type checkers accept, and whose types they know exactly."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, assert_type
+from uuid import UUID
+
+from pydantic import Field
+from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Mapped, Session, aliased
+
+from magik_sa import Job, Retries, arg, policy
+
+
+class TenantGone(Exception): ...
+
+
+class TenantJob(Job, queue="tenants"):
+    __abstract__ = True
+
+    tenant_id: Mapped[UUID] = arg()
+
+
+class SettleBatch(TenantJob, policy="settle", queue="payments", priority=50, name="settle"):
+    retries = Retries(times=3, backoff="exponential", base="5s", cap=timedelta(hours=2))
+    idempotent_by = "tenant_id"
+    discard_on = (TenantGone,)
+    money = True
+    keep = "7d"
+
+    dry_run: Mapped[bool] = arg(default=False)
+    limit: Mapped[Annotated[int, Field(gt=0)]] = arg(default=10)
+    tags: Mapped[list[str]] = arg(default_factory=list)
+    note: Mapped[str | None] = arg(default=None, sensitive=True)
+    bare: Mapped[int]
+
+    def perform(self, session: Session) -> None:
+        assert_type(self.tenant_id, UUID)
+        assert_type(self.stopping, bool)
+
+    def on_failure(self, session: Session, error: BaseException) -> None:
+        session.add(SettleBatch(tenant_id=self.tenant_id, bare=0))
+
+
+T = UUID(int=1)
+
+# The constructor: required arguments, optional ones, and the four options that every job takes.
+job = SettleBatch(tenant_id=T, bare=3)
+SettleBatch(tenant_id=T, bare=3, dry_run=True, limit=3, tags=["x"], note="n")
+SettleBatch(tenant_id=T, bare=3, run_at=datetime.now(UTC))
+SettleBatch(tenant_id=T, bare=3, run_at=func.now(), queue="other", priority=3)
+SettleBatch(tenant_id=T, bare=3, delay="10m")
+SettleBatch(tenant_id=T, bare=3, delay=timedelta(minutes=10))
+
+# On a job: values.
+assert_type(job, SettleBatch)
+assert_type(job.tenant_id, UUID)
+assert_type(job.dry_run, bool)
+assert_type(job.limit, int)
+assert_type(job.tags, list[str])
+assert_type(job.note, str | None)
+assert_type(job.bare, int)
+assert_type(job.id, UUID)
+assert_type(job.run_at, datetime)
+assert_type(job.queue, str)
+assert_type(job.priority, int)
+assert_type(job.last_error, str | None)
+assert_type(job.finished_at, datetime | None)
+assert_type(job.is_repeat, bool)
+assert_type(job.repeat_of, UUID | None)
+job.dry_run = True
+job.run_at = datetime.now(UTC)
+
+# On the class: SQL expressions.
+assert_type(SettleBatch.tenant_id, InstrumentedAttribute[UUID])
+assert_type(SettleBatch.tenant_id == T, ColumnElement[bool])
+asked = select(SettleBatch).where(SettleBatch.tenant_id == T, SettleBatch.limit > 3).order_by(SettleBatch.bare.desc())
+delete(SettleBatch).where(SettleBatch.tenant_id.in_([T]))
+update(SettleBatch).where(SettleBatch.note.is_(None)).values(priority=1)
+other = aliased(SettleBatch)
+select(other.tenant_id).where(other.dry_run)
+
+
+def ask(session: Session) -> None:
+    session.add(job)
+    assert_type(session.scalars(asked).one(), SettleBatch)
+    assert_type(session.scalars(select(SettleBatch.tenant_id)).one(), UUID)
+    assert_type(session.get(SettleBatch, T), SettleBatch | None)
+
+
+@policy("settle")
+def may_settle(job: SettleBatch, session: Session) -> bool:
+    return job.dry_run
+
+
+assert_type(may_settle(job, Session()), bool)

@@ -1,0 +1,58 @@
+"""A program full of mistakes. Each marked line has to be reported, and no other: `wrong` by both type checkers."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy.orm import Mapped, Session
+
+from magik_sa import Job, Retries, arg, policy
+
+
+class SettleBatch(Job, policy="system"):
+    tenant_id: Mapped[UUID] = arg()
+    dry_run: Mapped[bool] = arg(default="no")  # wrong
+    tags: Mapped[list[int]] = arg(default_factory=lambda: ["x"])  # wrong
+
+    def perform(self, session: Session) -> None: ...
+
+
+class Options(Job, policy="system"):
+    retries = 5  # wrong
+    idempotent_by = 3  # wrong
+    discard_on = ("TenantGone",)  # wrong
+    keep = 7  # wrong
+    money = "yes"  # wrong
+
+    def perform(self) -> None: ...  # wrong
+
+
+# mypy checks no header of a class whose metaclass is not `type`, and SQLAlchemy's has one.
+class Header(Job, polciy="system", priority="high"):  # wrong: pyright
+    def perform(self, session: Session) -> None: ...
+
+
+T = UUID(int=1)
+SettleBatch()  # wrong
+SettleBatch(T)  # wrong
+SettleBatch(tenant_id=1)  # wrong
+SettleBatch(tenant=T)  # wrong
+SettleBatch(tenant_id=T, id=T)  # wrong
+SettleBatch(tenant_id=T, args={})  # wrong
+SettleBatch(tenant_id=T, version=1)  # wrong
+SettleBatch(tenant_id=T, run_at="tomorrow")  # wrong
+SettleBatch(tenant_id=T, delay=10)  # wrong
+SettleBatch(tenant_id=T, queue=10)  # wrong
+SettleBatch(tenant_id=T, priority="high")  # wrong
+
+job = SettleBatch(tenant_id=T)
+job.tenant_id = "x"  # wrong
+print(job.tenant)  # wrong
+print(SettleBatch.tenant)  # wrong
+Retries(times="3")  # wrong
+Retries(backoff="quadratic")  # wrong
+
+
+@policy("settle")  # wrong
+def may_settle(job: SettleBatch) -> bool:
+    return job.dry_run
