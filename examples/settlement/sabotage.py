@@ -1,0 +1,32 @@
+"""Ways to spoil a run behind the queue's back: a balance that cannot be wrong would prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from .jobs import SettlePayment, bookings
+from .models import Order
+
+
+def lost_job(session: Session) -> None:
+    """A job disappears while it waits: its order will never be settled."""
+    waiting = select(SettlePayment.id).order_by(SettlePayment.run_at.desc()).limit(1)
+    session.execute(delete(SettlePayment).where(SettlePayment.id.in_(waiting.with_for_update(skip_locked=True))))
+    session.commit()
+
+
+def booked_twice(session: Session) -> None:
+    """An order is booked a second time."""
+    order = session.scalars(select(Order).where(Order.settled_at.is_not(None)).limit(1)).one()
+    session.add_all(bookings(order, "capture-sabotage"))
+    session.commit()
+
+
+Kinds = Mapping[str, Callable[[Session], None]]
+
+BEFORE_THE_KILL: Kinds = {"lost-job": lost_job}
+AFTER_THE_WORK: Kinds = {"booked-twice": booked_twice}
+KINDS = (*BEFORE_THE_KILL, *AFTER_THE_WORK)
