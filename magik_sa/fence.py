@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import event
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionmaker
 from sqlalchemy.orm.attributes import set_committed_value
 
 from .job import Job
@@ -23,6 +23,7 @@ class Fence:
 
     def __init__(self, version: int) -> None:
         self.committed = self.pending = version
+        self.savepoints: list[int] = []  # what was pending when each of the open ones was set
 
     def moved(self) -> None:
         """A write of ours has committed outside the job's Session."""
@@ -41,21 +42,41 @@ def follow(sessions: scoped_session[Session] | sessionmaker[Session]) -> None:
     event.listen(sessions, "after_flush", _flushed)
     event.listen(sessions, "after_commit", _committed)
     event.listen(sessions, "after_rollback", _rolled_back)
+    event.listen(sessions, "after_transaction_create", _begun)
+    event.listen(sessions, "after_transaction_end", _ended)
+
+
+def _of(session: Session) -> Fence | None:
+    job = session.info.get(_KEY)
+    return None if job is None else job.__dict__[_KEY]
 
 
 def _flushed(session: Session, _: Any) -> None:
-    if (job := session.info.get(_KEY)) is not None and "version" in job.__dict__:
-        job.__dict__[_KEY].pending = job.__dict__["version"]
+    if (fence := _of(session)) is not None and "version" in session.info[_KEY].__dict__:
+        fence.pending = session.info[_KEY].__dict__["version"]
 
 
 def _committed(session: Session) -> None:
-    if (job := session.info.get(_KEY)) is not None:
-        job.__dict__[_KEY].committed = job.__dict__[_KEY].pending
+    """Called for the release of a savepoint too, which commits nothing."""
+    if (fence := _of(session)) is not None and not session.in_nested_transaction():
+        fence.committed = fence.pending
 
 
 def _rolled_back(session: Session) -> None:
-    if (job := session.info.get(_KEY)) is not None:
-        job.__dict__[_KEY].pending = job.__dict__[_KEY].committed
+    """Called for a rollback to a savepoint too: what was flushed before it still stands."""
+    if (fence := _of(session)) is not None:
+        fence.pending = fence.savepoints[-1] if session.in_nested_transaction() else fence.committed
+
+
+def _begun(session: Session, transaction: SessionTransaction) -> None:
+    """After the flush that a savepoint begins with."""
+    if transaction.nested and (fence := _of(session)) is not None:
+        fence.savepoints.append(fence.pending)
+
+
+def _ended(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.nested and (fence := _of(session)) is not None:
+        fence.savepoints.pop()
 
 
 @event.listens_for(Job, "refresh", propagate=True)
