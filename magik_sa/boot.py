@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Session, configure_mappers, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import ThreadLocalRegistry
 
@@ -43,7 +43,7 @@ class Booted:
 
 def boot(settings: Settings, sessions: Sessions | None = None) -> Booted:
     """Import, check, connect, check. Raises `BootRefused` with every fault that was found."""
-    findings = [*import_modules(settings.modules)] or [*check_jobs()]
+    findings = [*import_modules(settings.modules), *check_mappers()] or [*check_jobs()]
     found: Any = None
     try:
         engine, factory = _sessions(settings, sessions)
@@ -76,6 +76,15 @@ def import_modules(modules: tuple[str, ...]) -> Iterator[MagikError]:
             yield BootError(
                 "MAGIK_MODULE_IMPORT_FAILED", f"Importing {name!r} failed: {headline(error)}.", field="modules"
             )
+
+
+def check_mappers() -> Iterator[MagikError]:
+    """The application's mapped classes fit together; otherwise every job would fail at its first touch."""
+    try:
+        configure_mappers()
+    except Exception as error:
+        fault = f"The mapped classes do not fit together: {first_line(error)}."
+        yield BootError("MAGIK_MODULE_IMPORT_FAILED", fault, field="modules")
 
 
 def check_jobs() -> Iterator[MagikError]:
