@@ -25,7 +25,8 @@ def sources(folder: str, but: Path) -> str:
 
 
 PACKAGE = sources("magik_sa", ROOT / "magik_sa" / "errors.py")
-TESTS = sources("tests", Path(__file__).resolve())
+USED = set(re.findall(r'(?<=")MAGIK_\w+(?=[":])', PACKAGE))
+MET = set(re.findall(r"\bMAGIK_\w+", sources("tests", Path(__file__).resolve())))
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -44,12 +45,12 @@ def test_nothing_else_is_documented() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_code_is_used_by_the_package(code: str) -> None:
-    assert f'"{code}"' in PACKAGE
+    assert code in USED
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_code_is_met_by_a_test(code: str) -> None:
-    assert re.search(rf"\b{code}\b", TESTS)
+    assert code in MET
 
 
 def raised() -> Iterator[str]:
