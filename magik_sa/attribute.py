@@ -7,7 +7,7 @@ because the row was loaded again or an argument was set, makes them stale by its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from sqlalchemy import ColumnElement, TypeDecorator, case, cast, func, inspect, literal, text
 from sqlalchemy.dialects.postgresql import JSONB
@@ -19,7 +19,7 @@ from .errors import EnqueueError
 from .key import digest
 from .kind import scalar_of
 from .sealed import Sealed
-from .storable import encoded, fitting
+from .storable import encoded, fitting, invalid
 
 _SHOWN: Final = "_magik_shown"
 
@@ -32,6 +32,11 @@ class ArgumentAttribute(hybrid_property[Any]):
         self.__name__ = argument.name
         self.argument = argument
         self.expr = lambda owner: expression(owner, argument)
+        self.update_expr = self._refuse_update
+
+    def _refuse_update(self, cls: Any, value: Any) -> NoReturn:  # noqa: ARG002
+        """An UPDATE of rows would go round the checks and the key."""
+        raise invalid(self.argument.name, "cannot be set by an UPDATE of rows; set it on a job")
 
 
 class StoredValue(TypeDecorator[Any]):

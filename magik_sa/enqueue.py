@@ -56,7 +56,8 @@ def _order(keyed: list[Job]) -> None:
 @event.listens_for(Session, "after_flush")
 def _find_repeats(session: Session, flush: UOWTransaction) -> None:
     """Ask which of the keyed jobs are there now. A key whose live job has another id was passed over."""
-    keyed = [job for job in session.new if isinstance(job, Job) and job.key_digest is not None]
+    flushed = (job for job in session.new if isinstance(job, Job) and inspect(job) in flush.states)
+    keyed = [job for job in flushed if job.key_digest is not None]
     if keyed:
         live = _live(session, sorted({_key(job) for job in keyed}))
         flush.attributes[_REPEATS] = [(job, live.get(_key(job))) for job in keyed if live.get(_key(job)) != job.id]

@@ -7,13 +7,15 @@ Two values are the same key where they are equal as values of the argument's typ
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 from .args import Argument
 from .storable import encoded
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def digest(arguments: Iterable[Argument], values: Mapping[str, Any]) -> bytes:
@@ -28,7 +30,7 @@ def _canonical(argument: Argument, value: Any) -> Any:
         case Decimal():
             return _canonical_number(value)
         case datetime():
-            return value.astimezone(UTC).isoformat()
+            return f"@{(value - _EPOCH) // timedelta(microseconds=1)}"
         case float():
             return value + 0.0  # of -0.0, 0.0
         case _:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from .errors import EnqueueError
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 MAX_ARGS_BYTES: Final = int(os.environ.get("MAGIK_MAX_ARGS_BYTES") or 256 * 1024)
 
 
@@ -19,7 +20,7 @@ def invalid(field: str, why: str) -> EnqueueError:
 def encoded(value: Any, field: str) -> bytes:
     """A JSON value as the bytes that travel. Raises ``MAGIK_ARGS_INVALID`` naming `field` for what cannot be stored."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+        text = _ENCODER.encode(value)
         coded = text.encode()
     except UnicodeEncodeError:
         why = "holds a lone surrogate, which is no character"

@@ -229,6 +229,32 @@ def test_a_repeat_in_a_transaction_that_rolls_back(session: Session, engine: Eng
     assert rows(engine) == 1
 
 
+def test_a_repeat_within_a_savepoint(session: Session, engine: Engine) -> None:
+    session.add(SettleTenant(tenant_id=T))
+    session.commit()
+    for ends in ("commit", "rollback"):
+        repeat = SettleTenant(tenant_id=T)
+        nested = session.begin_nested()
+        session.add(repeat)
+        session.flush()
+        getattr(nested, ends)()
+        assert (repeat.is_repeat, inspect(repeat).transient) == (True, True)
+    session.add(Order())
+    session.commit()
+    assert (rows(engine), rows(engine, "orders")) == (1, 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*objects.*parameter of:DeprecationWarning")
+def test_a_flush_of_some_objects_takes_the_others_for_no_repeats(session: Session) -> None:
+    flushed, waiting = SettleTenant(tenant_id=T), SettleTenant(tenant_id=uuid4())
+    session.add_all([flushed, waiting])
+    session.flush([flushed])
+    assert not waiting.is_repeat
+    assert waiting in session.new
+    session.commit()
+    assert not waiting.is_repeat
+
+
 @pytest.mark.parametrize("column", ["finished_at", "expired_at"])
 def test_a_finished_job_and_a_dead_letter_do_not_block_their_key(session: Session, engine: Engine, column: str) -> None:
     session.add(SettleTenant(tenant_id=T))

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from sqlalchemy import Engine, create_engine, delete, select, text, update
 from sqlalchemy.orm import Mapped, Session, aliased, with_polymorphic
 
-from magik_sa import Job, UnknownJob, arg
+from magik_sa import EnqueueError, Job, UnknownJob, arg
 
 T, OTHER = UUID(int=7), UUID(int=8)
 
@@ -169,6 +169,11 @@ def test_a_job_is_moved_by_an_update_of_its_row(session: Session, first: Count) 
     session.commit()
     session.refresh(first)
     assert (first.run_at, first.version) == (moved, 2)
+
+
+def test_an_argument_is_not_set_by_an_update_of_rows(session: Session, first: Count) -> None:
+    with pytest.raises(EnqueueError, match="whole: cannot be set by an UPDATE"):
+        session.execute(update(Count).values(whole=3))
 
 
 def test_a_row_of_an_unknown_class_is_an_unknown_job(session: Session, first: Count) -> None:

@@ -98,6 +98,7 @@ def test_the_order_of_names_and_of_a_dict_does_not_matter() -> None:
             ],
             [datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC)],
         ),
+        ("at", [datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))], [datetime.max.replace(tzinfo=UTC)]),
         ("share", [0.0, -0.0], [1e-300]),
         ("marks", [{"a", "b", "c"}, {"c", "b", "a"}], [{"a"}]),
     ],
