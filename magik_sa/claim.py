@@ -20,6 +20,8 @@ from .names import Names
 Connection = psycopg.Connection[Any]
 Owner = tuple[int, Any]
 
+INTERRUPTED = "RunError: MAGIK_JOB_INTERRUPTED"  # how last_error begins where a run's worker died
+
 # The walk. Candidates stream in index order; the lock is tried above the fence (OFFSET 0), one row at a time,
 # and the LIMIT stands above the lock, so exactly as many locks are taken as rows come back. Without the fence,
 # or with the lock in the inner WHERE, a plan that sorts locks every row of the table before it returns one, and
@@ -38,11 +40,12 @@ WHERE pg_try_advisory_lock(uuid_hash_extended(id, %(oid)s)) LIMIT %(n)s"""
 # worker finished in between would run twice. It tests the whole predicate again, and only what it returns is
 # used. coalesce() keeps the planner off the claim index, which grows with dead tuples. A keyed job's lock on
 # (class, key) is taken here. The note is written in the same statement; the LEFT JOIN reads the snapshot, so it
-# sees the note of a run before and never the one written below.
+# sees the note of a run before and never the one written below. That run was interrupted if its note says that it
+# had begun, unless it recorded a failure after its claim and only died before the note was gone.
 REREAD = """
 WITH live AS MATERIALIZED (
-  SELECT j.*, old.backend_pid AS old_pid,
-         coalesce(old.begun AND coalesce(j.failed_at < old.claimed_at, true), false) AS old_begun,
+  SELECT j.*, now() AS claimed_at, old.backend_pid AS old_pid,
+         coalesce(old.begun AND coalesce(j.failed_at <= old.claimed_at, true), false) AS old_begun,
          CASE WHEN j.key_digest IS NOT NULL
               THEN hashtextextended(j.job_class || encode(j.key_digest, 'hex'), -%(oid)s) END AS key_lock,
          CASE WHEN j.key_digest IS NULL THEN true
@@ -107,7 +110,7 @@ class Claimed:
     """A job whose lock this worker holds: the row as re-read, and what an older note told of a run before.
 
     `interrupted`: a run before had begun and its worker died. `suspect`: there was a note, but the run may not
-    have begun; its own note must say so before it starts.
+    have begun; or its last failure was such a death. Its own note must say that it has begun before it starts.
     """
 
     row: dict[str, Any]
@@ -249,4 +252,5 @@ def _keys(jobs: Iterable[Claimed]) -> list[int]:
 
 def _claimed(row: dict[str, Any]) -> Claimed:
     interrupted = row["old_pid"] is not None and row["old_begun"]
-    return Claimed(row, interrupted, row["old_pid"] is not None and not interrupted)
+    doubtful = row["old_pid"] is not None or (row["last_error"] or "").startswith(INTERRUPTED)
+    return Claimed(row, interrupted, doubtful and not interrupted)

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from .claim import Claimed
+from .claim import INTERRUPTED, Claimed
 from .errors import RunError
 from .failure import cut, describe, headline
 from .fence import Fence, guard
@@ -181,13 +181,26 @@ def _interruption(run: Run) -> Outcome | None:
     error = RunError("MAGIK_JOB_INTERRUPTED", "The worker that ran this job died, or lost its locking connection.")
     if retries.exhausted(row["error_count"] + 1):
         return expire(run, error)
-    again = (row["last_error"] or "").startswith("RunError: MAGIK_JOB_INTERRUPTED")
-    delay = retries.delay(row["error_count"] + 1) if again else timedelta(0)
-    if not _record(run, {**_failure(error), "run_at": func.now() + delay if again else JOBS.c.run_at}):
-        return Outcome.SUPERSEDED
-    row["error_count"] += 1
-    set_committed_value(run.job, "version", run.fence.committed)
-    return Outcome.RETRY if again else None
+    if (row["last_error"] or "").startswith(INTERRUPTED):
+        values = {**_failure(error), "run_at": func.now() + retries.delay(row["error_count"] + 1)}
+        return Outcome.RETRY if _record(run, values) else Outcome.SUPERSEDED
+    return None if _count(run, error) else Outcome.SUPERSEDED
+
+
+def _count(run: Run, error: RunError) -> bool:
+    """Record an interruption and let this run be the next try: the job has to read of itself what the row says.
+
+    It failed no later than this run's claim. Said later, this run's own note would look older than the failure,
+    and if this run died too that would not be counted.
+    """
+    row = run.claimed.row
+    known = {"error_count": row["error_count"] + 1, "last_error": describe(error), "failed_at": row["claimed_at"]}
+    if not _record(run, known):
+        return False
+    row.update(known, version=run.fence.committed)
+    for name in (*known, "version"):
+        set_committed_value(run.job, name, row[name])
+    return True
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
