@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session, configure_mappers, scoped_session, sessionmaker
@@ -74,7 +75,7 @@ def import_modules(modules: tuple[str, ...]) -> Iterator[MagikError]:
             yield error
         except BaseException as error:  # a module may raise anything, SystemExit included
             yield BootError(
-                "MAGIK_MODULE_IMPORT_FAILED", f"Importing {name!r} failed: {headline(error)}.", field="modules"
+                "MAGIK_MODULE_IMPORT_FAILED", f"Importing {name!r} failed: {first_line(error)}.", field="modules"
             )
 
 
@@ -126,7 +127,9 @@ def resolve(spec: str) -> Sessions:
         for part in attribute.split("."):
             value = getattr(value, part)
     except Exception as error:
-        raise BootError("MAGIK_SESSION_INVALID", f"--session {spec!r}: {headline(error)}.", field="session") from error
+        raise BootError(
+            "MAGIK_SESSION_INVALID", f"--session {spec!r}: {first_line(error)}.", field="session"
+        ) from error
     if not isinstance(value, sessionmaker | scoped_session):
         raise BootError("MAGIK_SESSION_INVALID", f"--session {spec!r} is a {type(value).__name__}.", field="session")
     return value
@@ -138,7 +141,7 @@ def _bind(factory: scoped_session[Session]) -> Engine:
             bind = session.get_bind(Job)
     except Exception as error:
         raise BootError(
-            "MAGIK_SESSION_INVALID", f"No engine behind --session: {headline(error)}.", field="session"
+            "MAGIK_SESSION_INVALID", f"No engine behind --session: {first_line(error)}.", field="session"
         ) from error
     if not isinstance(bind, Engine) or bind.dialect.name != "postgresql":
         raise BootError("MAGIK_SESSION_INVALID", "The Session is not bound to a PostgreSQL engine.", field="session")
@@ -148,7 +151,7 @@ def _bind(factory: scoped_session[Session]) -> Engine:
 def _engine(settings: Settings) -> Engine:
     if not settings.database_url:
         raise BootError("MAGIK_DATABASE_URL_MISSING", "No database URL was given.", field="database-url")
-    url = parse(settings.database_url)
+    url = _for_threads(parse(settings.database_url))
     named = {**server.CLIENT, "application_name": f"{settings.app_name} performer"}
     engine = create_engine(url, pool_size=settings.concurrency, max_overflow=0, connect_args=named)
     event.listen(engine, "connect", _tune)
@@ -171,10 +174,29 @@ def parse(text: str) -> URL:
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
+def _for_threads(url: URL) -> URL:
+    """The URL, if its driver is there and can be used by threads."""
+    try:
+        dialect = url.get_dialect()
+        dialect.import_dbapi()
+    except (ArgumentError, ImportError) as error:
+        fault = f"The driver of {url.drivername!r} cannot be used: {first_line(error)}."
+        raise BootError("MAGIK_DATABASE_URL_INVALID", fault, field="database-url") from error
+    if dialect.is_async:
+        fault = f"The driver of {url.drivername!r} is asynchronous, and jobs run in threads."
+        raise BootError("MAGIK_DATABASE_URL_INVALID", fault, field="database-url")
+    return url
+
+
 def conninfo(url: URL | str) -> str:
-    """The same place for libpq."""
-    place = parse(url) if isinstance(url, str) else url
-    return place.set(drivername="postgresql").render_as_string(hide_password=False)
+    """The same place for libpq, which does not read a URL's query as SQLAlchemy writes it."""
+    place = (parse(url) if isinstance(url, str) else url).set(drivername="postgresql+psycopg")
+    _, words = place.get_dialect()().create_connect_args(place)
+    try:
+        return make_conninfo(**words)
+    except psycopg.ProgrammingError as error:
+        fault = f"The database URL cannot be used: {first_line(error)}."
+        raise BootError("MAGIK_DATABASE_URL_INVALID", fault, field="database-url") from error
 
 
 def _tune(dbapi_connection: Any, _: Any) -> None:
@@ -265,7 +287,7 @@ def check_schema(connection: Connection) -> Iterator[MagikError]:
 
 
 def first_line(error: BaseException) -> str:
-    """What a driver said, without its hints on further lines."""
+    """What an error says, or the driver's error inside it, without the hints on further lines."""
     return headline(getattr(error, "orig", None) or error).splitlines()[0].rstrip(".")
 
 

@@ -43,6 +43,8 @@ def _table(file: Path) -> Mapping[str, Any]:
         table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("magik_sa", {})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BootError("MAGIK_SETTING_INVALID", f"{file} cannot be read: {error}.", field=str(file)) from error
+    if not isinstance(table, dict):
+        raise BootError("MAGIK_SETTING_INVALID", f"{file}: tool.magik_sa is not a table.", field=str(file))
     return {key.replace("-", "_"): value for key, value in table.items()}
 
 
