@@ -1,4 +1,4 @@
-"""An argument as the attribute of a job class: a typed SQL expression on the class, a checked value on a job.
+"""An argument as the attribute of a job: a checked value, written to the JSON of the `args` column.
 
 The values that a job has shown are kept beside the JSON they came from (`args`, the column). Another JSON object,
 because the row was loaded again or an argument was set, makes them stale by itself.
@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from sqlalchemy import ColumnElement, TypeDecorator, case, cast, func, inspect, literal, text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import inspect
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm.attributes import flag_dirty
 
 from .args import Argument
 from .errors import EnqueueError
+from .expression import expression
 from .key import digest
-from .kind import scalar_of
 from .sealed import Sealed
 from .storable import encoded, fitting, invalid
 
@@ -37,45 +36,6 @@ class ArgumentAttribute(hybrid_property[Any]):
     def _refuse_update(self, cls: Any, value: Any) -> NoReturn:  # noqa: ARG002
         """An UPDATE of rows would go round the checks and the key."""
         raise invalid(self.argument.name, "cannot be set by an UPDATE of rows; set it on a job")
-
-
-class StoredValue(TypeDecorator[Any]):
-    """JSONB that takes and gives what the argument's type does: a list, a set, an enum, a model."""
-
-    impl = JSONB
-    cache_ok = True
-
-    def __init__(self, argument: Argument) -> None:
-        super().__init__(none_as_null=True)
-        self.argument = argument
-
-    def process_bind_param(self, value: Any, _: Any) -> Any:
-        return None if value is None else self.argument.dump(value)
-
-    def process_result_value(self, value: Any, _: Any) -> Any:
-        return None if value is None else self.argument.read(value)
-
-
-def expression(owner: Any, argument: Argument) -> ColumnElement[Any]:
-    """``CASE WHEN job_class = 'X' THEN (args ->> 'name')::type END``.
-
-    The guard keeps the rows of other classes from the cast. A row that lacks the argument reads as its default.
-    """
-    cls: Any = owner if isinstance(owner, type) else inspect(owner).mapper.class_
-    names = sorted(cls.stored_names())
-    ours = owner.job_class == names[0] if len(names) == 1 else owner.job_class.in_(names)
-    stored = _stored(owner, argument)
-    if argument.required or (default := argument.default()) is None:
-        return case((ours, stored))
-    here = owner.args.has_key(argument.name)
-    return case((ours & here, stored), (ours, cast(literal(default, stored.type), stored.type)))
-
-
-def _stored(owner: Any, argument: Argument) -> ColumnElement[Any]:
-    element = owner.args[argument.name]
-    if (kind := scalar_of(argument.annotation)) is not None:
-        return cast(element.astext, kind)
-    return cast(func.nullif(element, text("'null'::jsonb")), StoredValue(argument))
 
 
 def shown(job: Any, argument: Argument) -> Any:
@@ -117,6 +77,8 @@ def assign(job: Any, given: Mapping[str, Any]) -> None:
 
 def settle(job: Any) -> None:
     """Before a flush: write what was changed in place since it was shown, check what did not come by `assign`."""
+    if "args" not in job.__dict__:
+        return
     arguments = type(job).__magik__.arguments
     foreign = inspect(job).attrs.args.history.added and job.__dict__.get(_SHOWN, (None,))[0] is not job.args
     raw, values = _kept(job)

@@ -41,7 +41,7 @@ def options_in(cls: type, header: Mapping[str, Any], reserved: Collection[str]) 
             raise DeclarationError("MAGIK_NAME_RESERVED", f"{cls.__qualname__}.{word}: a Job has a {word}.", field=word)
         _refuse_misspelt(cls, word)
     body = {word: vars(cls)[word] for word in BODY if word in vars(cls)}
-    return {"name": cls.__name__, **body, **{word: value for word, value in header.items() if value is not None}}
+    return {**body, **header}
 
 
 def _suspects(cls: type) -> Iterator[str]:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from inspect import getattr_static, iscoroutinefunction
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Column
 from sqlalchemy.exc import SAWarning
@@ -15,21 +15,45 @@ from sqlalchemy.orm import MappedColumn
 from .args import Argument, arguments_in
 from .attribute import ArgumentAttribute
 from .body import BODY, LATER, METHODS, options_in
+from .declaration import Declaration
 from .errors import DeclarationError
+
+
+class Own(NamedTuple):
+    """What one class says itself: the options in its body and header, and its arguments."""
+
+    said: Mapping[str, Any]
+    arguments: Mapping[str, Argument]
 
 
 def declare(cls: Any, job: Any, header: Mapping[str, Any]) -> None:
     """Read what `cls` declares into ``cls.__magik__``, and put its arguments where SQLAlchemy will not map them."""
     reserved = {*dir(job), *BODY, *METHODS, *LATER, "delay", "self"}
     own_table = _has_table_of_its_own(cls, job)
-    said = options_in(cls, {word: value for word, value in header.items() if value is not None}, reserved)
-    arguments = _arguments(cls, job, bare=not own_table)
-    _refuse_reserved(cls, arguments, reserved)
-    cls.__magik__ = _parent(cls).__magik__.but(said, arguments)
+    layers = [_own(base, header if base is cls else {}, reserved, bare=not own_table) for base in _said_by(cls, job)]
+    cls.__magik_own__ = layers[-1]
+    said = {option: value for layer in layers for option, value in layer.said.items()}
+    arguments = {name: argument for layer in layers for name, argument in layer.arguments.items()}
+    cls.__magik__ = Declaration.of(cls.__name__, said, arguments)
     _install(cls, arguments)
     if not _is_abstract(cls):
         _check(cls, job, own_table)
         cls.__mapper_args__ = {**_mapper_args(cls), "polymorphic_identity": cls.__magik__.name}
+
+
+def _said_by(cls: Any, job: Any) -> list[Any]:
+    """The classes that speak for `cls`, the last word last: the parents below Job, the mixins, the class itself."""
+    return [base for base in reversed(cls.__mro__) if not issubclass(job, base)]
+
+
+def _own(cls: Any, header: Mapping[str, Any], reserved: set[str], *, bare: bool) -> Own:
+    if "__magik_own__" in vars(cls):
+        own: Own = vars(cls)["__magik_own__"]
+        return Own({option: value for option, value in own.said.items() if option != "name"}, own.arguments)
+    said = options_in(cls, {word: value for word, value in header.items() if value is not None}, reserved)
+    arguments = {argument.name: argument for argument in arguments_in(cls, bare=bare)}
+    _refuse_reserved(cls, arguments, reserved)
+    return Own(said, arguments)
 
 
 @contextmanager
@@ -57,17 +81,6 @@ def adopt(cls: Any, job: Any, declared: dict[str, Any]) -> Iterator[None]:
             known[name] = mapper
         raise
     declared[name] = cls
-
-
-def _arguments(cls: Any, job: Any, *, bare: bool) -> dict[str, Argument]:
-    """Every argument of `cls`: what its parents have, the mixins, and its own body, the later over the earlier."""
-    found: dict[str, Argument] = {}
-    for base in reversed(cls.__mro__):
-        if base is not cls and issubclass(base, job):
-            found |= base.__magik__.arguments
-        elif base is cls or not issubclass(job, base):
-            found |= {argument.name: argument for argument in arguments_in(base, bare=bare)}
-    return found
 
 
 def _install(cls: Any, arguments: Mapping[str, Argument]) -> None:
@@ -108,10 +121,6 @@ def _has_table_of_its_own(cls: Any, job: Any) -> bool:
     if any(name in vars(base) for base in unmapped for name in ("__tablename__", "__table__")):
         return True
     return next(base for base in cls.__mro__ if "__mapper__" in vars(base)).__table__ is not job.__table__
-
-
-def _parent(cls: Any) -> Any:
-    return next(base for base in cls.__mro__[1:] if hasattr(base, "__magik__"))
 
 
 def _is_abstract(cls: Any) -> bool:

@@ -6,7 +6,7 @@ Read once, when the class is made, so that a wrong word is an error at import an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
@@ -34,10 +34,11 @@ class Declaration:
     money: bool = False
     arguments: Mapping[str, Argument] = field(default_factory=dict)
 
-    def but(self, said: Mapping[str, Any], arguments: Mapping[str, Argument]) -> Declaration:
-        """The declaration of a class that inherits this one and says something else about some of it."""
-        read = {option: _READERS[option](value, option) for option, value in said.items()}
-        return replace(self, **read, arguments=arguments)
+    @classmethod
+    def of(cls, name: str, said: Mapping[str, Any], arguments: Mapping[str, Argument]) -> Declaration:
+        """Check what a class and its parents say. Its stored name is `name` unless its header gives another."""
+        read = {option: _READERS[option](value, option) for option, value in {"name": name, **said}.items()}
+        return cls(**read, arguments=arguments)
 
     def check(self) -> None:
         """What can only be told of a class that has jobs: an abstract one may leave it to its children."""

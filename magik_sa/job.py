@@ -130,7 +130,7 @@ class Job(Declared):
         **given: Any,
     ) -> None:
         declaration = self.__magik__
-        if declaration.name not in _declared:
+        if type(self) is Job or declaration.name not in _declared:
             raise EnqueueError(
                 "MAGIK_ARGS_INVALID", f"{type(self).__name__} has no jobs of its own: build one of a job class."
             )

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "magik_sa"
 LAYOUT = """
 errors duration settings uuid7 storable failure logs
 retries schedule policy context args
-kind sealed key attribute columns declaration body classes display table
+kind sealed key expression attribute columns declaration body classes display table
 job
 names server
 unknown committed enqueue wake claim timeout

@@ -65,12 +65,12 @@ def refused(code: str, field: str) -> Callable[[Maker], Maker]:
     return add
 
 
-def made(header: dict[str, Any] | None = None, /, **body: Any) -> type[Job]:
+def made(header: dict[str, Any] | None = None, /, bases: tuple[type, ...] = (Job,), **body: Any) -> type[Job]:
     """A job class out of words, as if they stood in a class statement."""
-    named = {"__module__": __name__, "__qualname__": "Made", "perform": lambda *_: None}
+    words = {"__module__": __name__, "__qualname__": "Made", "perform": lambda *_: None, **body}
     meta: Any = type(Job)
     cls: type[Job] = meta(
-        "Made", (Job,), {name: value for name, value in {**named, **body}.items() if value is not None}, **header or {}
+        "Made", bases, {word: value for word, value in words.items() if value is not None}, **header or {}
     )
     return cls
 
@@ -96,11 +96,53 @@ def test_a_subclass_says_only_what_differs() -> None:
     assert Pay(tenant_id=UUID(int=1), currency="EUR").price == 0  # type: ignore[call-arg]
 
 
+class Slow(Job, queue="slow", priority=200):
+    __abstract__ = True
+
+
+class Patient:
+    retries: ClassVar[Retries] = Retries(times=20)
+    reason: Mapped[str] = arg(default="")
+
+
+class SlowTenant(Patient, TenantJob, Slow):
+    idempotent_by = "tenant_id"
+
+    def perform(self, session: Session) -> None: ...
+
+
+class HastyTenant(SlowTenant, priority=1):
+    retries = Retries(times=0)
+
+
+class HastyAgain(HastyTenant):
+    pass
+
+
+def test_mixins_and_several_parents_speak_in_the_order_of_python() -> None:
+    said = SlowTenant.__magik__
+    assert (said.queue, said.priority, said.policy, said.retries.times) == ("tenants", 200, "system", 20)
+    assert set(said.arguments) == {"tenant_id", "reason"}
+    assert (HastyTenant.__magik__.priority, HastyTenant.__magik__.retries.times) == (1, 0)
+    again = HastyAgain.__magik__
+    assert (again.name, again.priority, again.retries.times, again.queue) == ("HastyAgain", 1, 0, "tenants")
+    assert HastyAgain(tenant_id=UUID(int=1), reason="x").reason == "x"  # type: ignore[call-arg]
+
+
+def test_a_mixin_is_read_as_strictly_as_a_job_class() -> None:
+    class Hasty:
+        retry = 3
+
+    with pytest.raises(DeclarationError, match="did you mean retries"):
+        made(bases=(Hasty, Slow))
+
+
 def test_only_classes_with_jobs_are_declared() -> None:
     assert declared()["payments.pay"] is Pay
     assert not {"TenantJob", "Job"} & declared().keys()
     assert UnknownJob not in declared().values()
-    assert TenantJob.stored_names() == {"payments.pay", "PayTwice"}
+    assert Pay.stored_names() == {"payments.pay", "PayTwice"}
+    assert {"payments.pay", "PayTwice", "SlowTenant"} <= TenantJob.stored_names()
 
 
 def test_defaults_of_a_declaration() -> None:
