@@ -1,0 +1,140 @@
+"""Two workers come to run one job: one of them commits, what the other did goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session as OrmSession
+
+from magik_sa import Job
+from tests.controls import control
+from tests.jobs.ledger import Chunks, Gate, GatedPosting, open_books
+from tests.tools.effects import Effects
+from tests.tools.proxy import Proxy
+from tests.tools.sessions import ONE_KEY, advisory_locks, terminate
+from tests.tools.waiting import until
+from tests.tools.workers import WorkerProcess
+
+LEDGER = "tests.jobs.ledger"
+PROGRAM = ("-m", "magik_sa.worker")
+
+
+@pytest.fixture
+def app(dsn: str, engine: Engine) -> Iterator[psycopg.Connection[Any]]:
+    open_books(engine)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def add(engine: Engine) -> Callable[..., None]:
+    """Adds rows in a transaction of their own."""
+
+    def add(*rows: Job | Gate) -> None:
+        with OrmSession(engine) as session, session.begin():
+            session.add_all(rows)
+
+    return add
+
+
+class Rivals:
+    """Two workers. The first reaches the server by a proxy, so that its locks can be taken from it while it runs."""
+
+    def __init__(self, database: str, dsn: str, effects: Effects, stack: ExitStack, program: tuple[str, ...]) -> None:
+        self.dsn, self.effects = dsn, effects
+        url = make_url(database)
+        self.proxy = stack.enter_context(Proxy(url.host or "", url.port or 0))
+        proxied = url.set(port=self.proxy.port).render_as_string(hide_password=False)
+        self.first = stack.enter_context(WorkerProcess(proxied, LEDGER, concurrency=1, program=program))
+        self.first.wait_ready()
+        self.second = WorkerProcess(database, LEDGER, concurrency=1, program=program)
+        self._stack = stack
+
+    def both_run(self, job: UUID) -> None:
+        """The first runs the job. Break its locking connection, let the second claim, and mend what was broken."""
+        until(lambda: advisory_locks(self.dsn)[ONE_KEY] == 1, what="the first has claimed")
+        self._stack.enter_context(self.second).wait_ready()
+        self.proxy.refuse()
+        terminate(self.dsn, f"{self.first.app_name} locker")
+        until(lambda: len(self.effects.starts(job)) == 2, 5, what="the second runs the job")
+        self.proxy.accept()
+
+
+@pytest.fixture
+def rivals(database: str, dsn: str, effects: Effects, app: object) -> Iterator[Callable[..., Rivals]]:
+    with ExitStack() as stack:
+        yield lambda program=PROGRAM: Rivals(database, dsn, effects, stack, program)
+
+
+def entries(app: psycopg.Connection[Any], job: Job) -> list[tuple[int, int]]:
+    """The parts that a job wrote, and how often each."""
+    query = "SELECT part, count(*) FROM entries WHERE job_id = %s GROUP BY 1 ORDER BY 1"
+    return app.execute(query, (job.id,)).fetchall()
+
+
+def expect_job_gone(app: psycopg.Connection[Any], dsn: str) -> None:
+    until(lambda: app.execute("SELECT count(*) FROM magik_jobs").fetchone() == (0,), 20, what="the job is done")
+    until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, 5, what="no job is locked")
+    until(lambda: app.execute("SELECT count(*) FROM magik_claims").fetchone() == (0,), 5, what="no job is noted")
+
+
+def test_of_two_workers_with_one_job_one_commits(
+    app: psycopg.Connection[Any], dsn: str, add: Callable[..., None], rivals: Callable[..., Rivals]
+) -> None:
+    job, two = GatedPosting(), rivals()
+    add(job)
+    two.both_run(job.id)
+    add(Gate(name="open"))
+    two.first.wait_log("event=job_superseded")
+    two.second.wait_log("event=job_finished")
+    expect_job_gone(app, dsn)
+    assert entries(app, job) == [(0, 1)]
+    assert "event=job_finished" not in two.first.stderr()
+    assert app.execute("SELECT DISTINCT worker FROM entries").fetchall() == [(two.second.pid,)]
+
+
+def test_of_two_workers_with_one_job_each_part_is_committed_once(
+    app: psycopg.Connection[Any], dsn: str, add: Callable[..., None], rivals: Callable[..., Rivals]
+) -> None:
+    job, two = Chunks(parts=30, pause=0.1), rivals()
+    add(job)
+    until(lambda: len(entries(app, job)) >= 3, what="three parts")
+    two.both_run(job.id)
+    expect_job_gone(app, dsn)
+    assert entries(app, job) == [(part, 1) for part in range(30)]
+    logs = two.first.stderr() + two.second.stderr()  # whichever commits the first part after they met goes on
+    assert "event=job_superseded" in logs
+    assert logs.count("event=job_finished") == 1
+
+
+def test_without_the_version_parts_are_committed_twice(
+    app: psycopg.Connection[Any], add: Callable[..., None], rivals: Callable[..., Rivals]
+) -> None:
+    """The control of the test above."""
+    job, two = Chunks(parts=30, pause=0.1), rivals(control("without_the_version"))
+    add(job)
+    until(lambda: len(entries(app, job)) >= 3, what="three parts")
+    two.both_run(job.id)
+    until(lambda: any(count > 1 for _, count in entries(app, job)), what="a part that was committed twice")
+
+
+def test_each_part_is_committed_once_although_workers_are_killed(
+    app: psycopg.Connection[Any], database: str, dsn: str, add: Callable[..., None], effects: Effects
+) -> None:
+    job = Chunks(parts=24, pause=0.05)
+    add(job)
+    with ExitStack() as stack:
+        workers = [stack.enter_context(WorkerProcess(database, LEDGER, concurrency=1)) for _ in range(4)]
+        for n, worker in enumerate(workers[:3], 1):
+            until(lambda n=n: len(entries(app, job)) >= 6 * n, what=f"{6 * n} parts")  # type: ignore[misc]
+            worker.kill()
+        expect_job_gone(app, dsn)
+    assert entries(app, job) == [(part, 1) for part in range(24)]
+    assert len(effects.starts(job.id)) >= 2
