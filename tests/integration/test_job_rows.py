@@ -277,6 +277,23 @@ def test_a_loaded_job_can_be_deleted(session: Session, engine: Engine, job: Walk
     assert job.tenant_id == T
 
 
+def test_a_loaded_job_that_a_worker_has_finished_meanwhile_is_stale(
+    session: Session, engine: Engine, job: Walk
+) -> None:
+    elsewhere(engine, "DELETE FROM magik_jobs")
+    job.cursor = 1
+    with pytest.raises(StaleDataError):
+        session.commit()
+    session.rollback()
+    again = Walk(route=["b"])
+    session.add(again)
+    session.commit()
+    elsewhere(engine, "DELETE FROM magik_jobs")
+    session.delete(again)
+    with pytest.raises(StaleDataError):
+        session.commit()
+
+
 def test_a_job_can_be_merged_pickled_and_expunged(session: Session, engine: Engine, job: Walk) -> None:
     session.expunge(job)
     copy = pickle.loads(pickle.dumps(job))

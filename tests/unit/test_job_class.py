@@ -65,7 +65,7 @@ def refused(code: str, field: str) -> Callable[[Maker], Maker]:
     return add
 
 
-def made(header: dict[str, Any] | None = None, /, bases: tuple[type, ...] = (Job,), **body: Any) -> type[Job]:
+def made(header: dict[str, Any] | None = None, bases: tuple[type, ...] = (Job,), /, **body: Any) -> type[Job]:
     """A job class out of words, as if they stood in a class statement."""
     words = {"__module__": __name__, "__qualname__": "Made", "perform": lambda *_: None, **body}
     meta: Any = type(Job)
@@ -134,7 +134,7 @@ def test_a_mixin_is_read_as_strictly_as_a_job_class() -> None:
         retry = 3
 
     with pytest.raises(DeclarationError, match="did you mean retries"):
-        made(bases=(Hasty, Slow))
+        made({}, (Hasty, Slow))
 
 
 def test_only_classes_with_jobs_are_declared() -> None:
