@@ -18,11 +18,12 @@ from sqlalchemy.orm import Session, configure_mappers, scoped_session, sessionma
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import ThreadLocalRegistry
 
-from . import fence, migrations, server
+from . import migrations, server
 from .errors import BootError, BootRefused, MagikError
 from .failure import headline
 from .job import Job, declared
 from .policy import SYSTEM, verbs
+from .session import follow
 from .settings import Settings, schema
 
 POOLER_ROUNDS = 10
@@ -57,7 +58,7 @@ def boot(settings: Settings, sessions: Sessions | None = None) -> Booted:
     if findings:
         raise BootRefused(findings)
     engine, factory, locking = found
-    fence.follow(factory)
+    follow(factory)
     return Booted(settings, engine, factory, locking, engine.url.render_as_string(), declared())
 
 

@@ -8,7 +8,10 @@ which poolers refuse.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import time
 import weakref
 from typing import Any
 
@@ -17,6 +20,7 @@ import psycopg
 from .errors import BootError
 
 CONNECT_TIMEOUT = 10  # seconds, for one attempt
+SILENT_AFTER = 12  # seconds without an answer on the locking connection; its statements end after 10
 
 # libpq's side; psycopg and psycopg2 take the same words.
 CLIENT: dict[str, Any] = {
@@ -51,12 +55,39 @@ def settings_sql(settings: dict[str, str]) -> str:
     return "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
 
 
-def connect_locking(conninfo: str, app_name: str) -> psycopg.Connection[Any]:
+class LockingConnection(psycopg.Connection[Any]):
+    """Knows how long it has been waiting for an answer, and lets another thread end the waiting.
+
+    A proxy can keep a dead connection's socket open and answer its keepalives for ever: then only a limit of our own
+    tells that nobody is there. statement_timeout makes a living server answer long before.
+    """
+
+    waiting_since: float | None = None
+
+    def wait(self, gen: Any, interval: float = 0.1) -> Any:
+        """Run one exchange with the server; psycopg calls this for every one."""
+        self.waiting_since = time.monotonic()
+        try:
+            return super().wait(gen, interval)
+        finally:
+            self.waiting_since = None
+
+    def hang_up_if_silent(self) -> bool:
+        """From another thread: end an exchange that has lasted too long; it fails there as a lost connection does."""
+        since = self.waiting_since
+        if since is None or time.monotonic() - since < SILENT_AFTER:
+            return False
+        with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+        return True
+
+
+def connect_locking(conninfo: str, app_name: str) -> LockingConnection:
     """The dedicated connection that holds every lock of a worker. Raises `psycopg.Error`.
 
     A server that cannot be written to counts as no server: `BootError` ``MAGIK_SERVER_READ_ONLY``.
     """
-    connection = psycopg.connect(conninfo, autocommit=True, application_name=f"{app_name} locker", **CLIENT)
+    connection = LockingConnection.connect(conninfo, autocommit=True, application_name=f"{app_name} locker", **CLIENT)
     try:
         connection.execute(settings_sql(LOCKING))
         refuse_read_only(connection)

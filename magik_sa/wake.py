@@ -75,6 +75,10 @@ INSERT INTO {workers} (backend_pid, backend_start, name, queues)
 SELECT pid, backend_start, %(name)s, %(queues)s FROM pg_stat_activity WHERE pid = pg_backend_pid()
 RETURNING backend_pid, backend_start"""
 
+# After a reconnect: the session before may not know yet that it is dead, and would keep the locks. Waits up to 2 s.
+END_SESSION = """
+SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE pid = %(pid)s AND backend_start = %(start)s"""
+
 UNREGISTER = "DELETE FROM {workers} WHERE backend_pid = %(pid)s AND backend_start = %(start)s"
 
 
@@ -125,6 +129,11 @@ def register(connection: Connection, names: Names, name: str, queues: Collection
 def unregister(connection: Connection, names: Names, owner: tuple[int, Any]) -> None:
     """Take this worker's row away at an orderly end."""
     connection.execute(names.sql(UNREGISTER), {"pid": owner[0], "start": owner[1]})
+
+
+def end_session(connection: Connection, owner: tuple[int, Any]) -> None:
+    """Have the server end a session of ours that we have lost, so that its locks are free to be taken again."""
+    _one(connection, END_SESSION, {"pid": owner[0], "start": owner[1]})
 
 
 def _one(connection: Connection, statement: str, values: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import select
@@ -19,7 +20,7 @@ from ..claim import Claimed, Claims, LockLost, Owner
 from ..errors import BootError, WorkerError
 from ..failure import headline
 from ..logs import say
-from ..run import Outcome
+from ..outcome import Outcome
 from ..server import connect_locking
 from .book import Book
 from .idle import Idle
@@ -82,6 +83,7 @@ class Locker(threading.Thread):
         self._stopping = self._noticed = False
         self._ended: list[Claimed] = []
         self._owner: Owner | None = None
+        self.lives = 0  # of the locking connection
         self._unserved_at = 0.0
 
     def run(self) -> None:
@@ -97,6 +99,10 @@ class Locker(threading.Thread):
 
     def _over(self) -> bool:
         return self._stopping and not self.book
+
+    def hang_up_if_silent(self) -> bool:
+        """Asked by the watchdog: has the locking connection waited for an answer for too long?"""
+        return self.lives > 0 and self.connection.hang_up_if_silent()
 
     # ---- one life of the locking connection
 
@@ -143,7 +149,7 @@ class Locker(threading.Thread):
         except BaseException:
             connection.close()
             raise
-        self.connection, self.names = connection, found
+        self.connection, self.names, self.lives = connection, found, self.lives + 1
         self._previous, self._owner = self._owner, owner
         self.claims = Claims(connection, found, owner, told.worker)
         self.idle = Idle(connection, found, told.queues, told.poll_interval)
@@ -154,6 +160,7 @@ class Locker(threading.Thread):
         self._read_letters()
         if self._previous is None:
             return
+        wake.end_session(self.connection, self._previous)
         Claims(self.connection, self.names, self._previous, "").forget([job.id for job in self._ended])
         self.book.strike(self._ended)
         self._ended.clear()
@@ -287,7 +294,7 @@ class Locker(threading.Thread):
             wake.notify(self.connection, self.names, {job.row["queue"] for job in unstarted})
 
     def _abandon(self, letter: Abandon) -> None:
-        try:
+        """Without a connection the notes stay, and tell of an interruption: nobody can say that it was a deploy."""
+        with contextlib.suppress(psycopg.Error):
             self.claims.forget([job.id for job in self.book.jobs if self.book.has_lock(job)])
-        finally:
-            letter.done.set()
+        letter.done.set()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import select
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 
-from ..claim import Claimed
-from ..run import Run, run
-from .locker import Ended, Mail
+from ..run import run
+from ..session import Run
+from .locker import Ended, Locker
 
 
 class Performer(threading.Thread):
@@ -22,33 +21,35 @@ class Performer(threading.Thread):
     def __init__(
         self,
         number: int,
-        work: SimpleQueue[Claimed | None],
-        mail: Mail,
+        locker: Locker,
         engine: Engine,
         sessions: scoped_session[Session],
         stopping: Callable[[], bool],
     ) -> None:
         super().__init__(name=f"magik-performer-{number}", daemon=True)
-        self._work, self._mail, self._engine, self._sessions, self._stopping = work, mail, engine, sessions, stopping
+        self._locker, self._engine, self._sessions, self._stopping = locker, engine, sessions, stopping
 
     def run(self) -> None:
         # A pool checkout and reset for each job would cost as much as the job. The Connection opens no
         # transaction before the first statement.
         with self._engine.connect() as connection:
-            while (claimed := self._work.get()) is not None:
-                renew_if_dead(connection)
+            lives = self._locker.lives
+            while (claimed := self._locker.work.get()) is not None:
+                if lives != self._locker.lives or is_dead(connection):
+                    connection.invalidate()
+                lives = self._locker.lives
                 outcome = run(Run(claimed, connection, self._sessions, self._stopping))
-                self._mail.put(Ended(claimed, outcome))
+                self._locker.mail.put(Ended(claimed, outcome))
 
 
-def renew_if_dead(connection: Connection) -> None:
-    """Let a Connection whose server went away while it was idle connect anew at its next statement.
+def is_dead(connection: Connection) -> bool:
+    """Whether the server went away while this Connection was idle; it connects anew once it is invalidated.
 
     An idle connection has nothing to read; a lost one has the server's last word, or its end. Looking costs no
-    round trip, and saves the next job from failing for what happened before it.
+    round trip, and saves the next job from failing for what happened before it. (What has gone silent shows
+    nothing: when the locking connection was lost, all of them are made anew.)
     """
     if connection.invalidated:
-        return
+        return False
     socket: Any = connection.connection.dbapi_connection
-    if socket is None or select.select([socket], [], [], 0)[0]:
-        connection.invalidate()
+    return socket is None or bool(select.select([socket], [], [], 0)[0])

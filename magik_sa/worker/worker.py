@@ -18,6 +18,7 @@ from ..logs import say
 from ..settings import Settings, read, schema
 from .locker import Abandon, Assignment, Locker, Stop
 from .performer import Performer
+from .watchdog import Watchdog
 
 CONSTANT = 1  # connections beside one a thread: the locking connection
 
@@ -57,14 +58,16 @@ class Worker:
         work: SimpleQueue[Claimed | None] = SimpleQueue()
         self.locker = Locker(_assignment(self.booted), work)
         self.performers = [
-            Performer(n + 1, work, self.locker.mail, self.booted.engine, self.booted.sessions, self._stop.is_set)
+            Performer(n + 1, self.locker, self.booted.engine, self.booted.sessions, self._stop.is_set)
             for n in range(self.settings.concurrency)
         ]
-        for thread in (*self.performers, self.locker):
+        self.watchdog = Watchdog(self.locker)
+        for thread in (*self.performers, self.locker, self.watchdog):
             thread.start()
         while not self.locker.ready.wait(0.1) and self.locker.is_alive():
             pass
-        say(logging.INFO, "ready", **in_force(self.booted))
+        if self.locker.ready.is_set():
+            say(logging.INFO, "ready", **in_force(self.booted))
 
     def stop(self) -> None:
         """Claim nothing more; what runs may end. Returns at once."""
@@ -78,6 +81,7 @@ class Worker:
             thread.join(max(0.0, end - time.monotonic()))
         ended = not any(thread.is_alive() for thread in (self.locker, *self.performers))
         if ended:
+            self.watchdog.stop()
             self.booted.engine.dispose()
         return ended
 

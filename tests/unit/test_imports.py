@@ -19,7 +19,7 @@ kind sealed key expression attribute columns declaration body classes display ta
 job
 names server
 unknown committed enqueue wake claim timeout
-fence run recurring effects
+fence outcome successor session ending run recurring effects
 migrations.place migrations.v001 migrations alembic_plugin boot status acting doctor testing
 worker.signals worker.mailbox worker.book worker.idle worker.locker worker.performer worker.completer
 worker.scheduler worker.watchdog worker.worker worker worker.process worker.__main__

@@ -1,0 +1,188 @@
+"""The ends of a run: finished, snoozed, tried again, or a dead letter. Each writes the row once.
+
+A good end is the last statement of the job's own transaction and names the version that this run was given. A run
+that has lost its lock, was moved or was cancelled finds no such row, and everything it did goes back. A failure is
+written in a fresh transaction, after everything has gone back.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Delete, Update, delete, func, inspect, text, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from .claim import INTERRUPTED
+from .errors import RunError
+from .failure import cut, describe, headline
+from .job import Job
+from .logs import say
+from .outcome import Discard, Outcome, Snooze, Superseded
+from .session import Run, fresh_session
+from .successor import release
+
+JOBS = Job.__table__
+AT_ONCE = {"40001", "40P01"}  # serialization failure, deadlock: nobody's fault, tried again without a pause
+
+TRIES_OF_OURS = 5  # of our own short transactions, against the same two
+
+
+# ---- with the job's own transaction
+
+
+def finish(run: Run, session: Session) -> Outcome:
+    """The row goes (or says finished, with keep), together with all that the job wrote; or nothing does."""
+    session.flush()
+    state = inspect(run.job)
+    if state.deleted or state.was_deleted:  # the job has cancelled itself
+        session.commit()
+    elif type(run.job).__magik__.keep is None:
+        _end(run, session, delete(JOBS))
+    else:
+        _end(run, session, update(JOBS).values(finished_at=func.now(), version=JOBS.c.version + 1))
+    return Outcome.FINISHED
+
+
+def snooze(run: Run, session: Session, asked: Snooze) -> Outcome:
+    """The job's work is committed, and its row is due again later. No try is used up."""
+    session.flush()
+    _end(run, session, update(JOBS).values(run_at=func.now() + asked.delay, version=JOBS.c.version + 1))
+    return Outcome.SNOOZED
+
+
+def discard(run: Run, session: Session, asked: Discard) -> Outcome:
+    """The job's work is committed, and its row is a dead letter by its own wish."""
+    session.flush()
+    values = {"last_error": describe(asked), "failed_at": func.now(), "expired_at": func.now()}
+    _end(run, session, update(JOBS).values(**values, version=JOBS.c.version + 1))
+    run.fence.moved()
+    _tell(run, asked)
+    return Outcome.EXPIRED
+
+
+def _end(run: Run, session: Session, statement: Delete | Update) -> None:
+    mine = statement.where(JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.pending)
+    if session.connection(bind_arguments={"mapper": Job}).execute(mine).rowcount != 1:
+        raise Superseded
+    release(session)
+    session.commit()
+
+
+# ---- after it has gone back
+
+
+def fail(run: Run, session: Session, error: BaseException) -> Outcome:
+    """Roll back, then write the failure: another try, or the end as a dead letter."""
+    roll_back(session)
+    cls = type(run.job)
+    errors = run.claimed.row["error_count"] + 1
+    if cls.__magik__.retries.exhausted(errors) or isinstance(error, cls.__magik__.discard_on):
+        return expire(run, error)
+    delay = timedelta(0) if _code(error) in AT_ONCE else cls.__magik__.retries.delay(errors)
+    return _retry(run, error, delay)
+
+
+def denied(run: Run) -> Outcome:
+    """The policy said no: a dead letter at once."""
+    verb = type(run.job).__magik__.policy
+    return expire(run, RunError("MAGIK_POLICY_DENIED", f"The policy {verb!r} denied this job."))
+
+
+def interruption(run: Run) -> Outcome | None:
+    """Count the run whose worker died before this one; None where this run may go on at once (the first time)."""
+    if not run.claimed.interrupted:
+        return None
+    row, retries = run.claimed.row, type(run.job).__magik__.retries
+    error = RunError("MAGIK_JOB_INTERRUPTED", "The worker that ran this job died, or lost its locking connection.")
+    if retries.exhausted(row["error_count"] + 1):
+        return expire(run, error)
+    if (row["last_error"] or "").startswith(INTERRUPTED):
+        return _retry(run, error, retries.delay(row["error_count"] + 1))
+    return None if _count(run, error) else Outcome.SUPERSEDED
+
+
+def expire(run: Run, error: BaseException) -> Outcome:
+    """No further try: the row stays as a dead letter, and on_failure runs once."""
+    if not _record(run, {**_failure(error), "expired_at": func.now()}):
+        return Outcome.SUPERSEDED
+    _tell(run, error)
+    return Outcome.EXPIRED
+
+
+def _retry(run: Run, error: BaseException, delay: timedelta) -> Outcome:
+    written = _record(run, {**_failure(error), "run_at": func.now() + delay})
+    return Outcome.RETRY if written else Outcome.SUPERSEDED
+
+
+def _tell(run: Run, error: BaseException) -> None:
+    """on_failure, in a Session of its own; an error of its own is recorded beside the job's."""
+    try:
+        with fresh_session(run) as session:
+            run.job.on_failure(session, error)
+            session.commit()
+    except BaseException as second:
+        also = cut(f"{describe(error)}\n\non_failure then raised {describe(second)}", 24_000)
+        _record(run, {"last_error": also})
+
+
+def _count(run: Run, error: RunError) -> bool:
+    """Record an interruption and let this run be the next try: the job has to read of itself what the row says.
+
+    It failed no later than this run's claim. Said later, this run's own note would look older than the failure,
+    and if this run died too that would not be counted.
+    """
+    row = run.claimed.row
+    known = {"error_count": row["error_count"] + 1, "last_error": describe(error), "failed_at": row["claimed_at"]}
+    if not _record(run, known):
+        return False
+    row.update(known, version=run.fence.committed)
+    for name in (*known, "version"):
+        set_committed_value(run.job, name, row[name])
+    return True
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    return {"error_count": JOBS.c.error_count + 1, "last_error": describe(error), "failed_at": func.now()}
+
+
+def _record(run: Run, values: dict[str, Any]) -> bool:
+    """Write to the job's row in a transaction of our own; False where the row is no longer this run's.
+
+    Ours are READ COMMITTED whatever the default is, and are tried again where the server broke them off.
+    """
+    mine = (JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.committed, JOBS.c.finished_at.is_(None))
+    statement = update(JOBS).where(*mine).values(version=JOBS.c.version + 1, **values)
+    for _ in range(TRIES_OF_OURS - 1):
+        try:
+            return _write(run, statement)
+        except DBAPIError as error:
+            if not (error.connection_invalidated or _code(error) in AT_ONCE):
+                raise
+    return _write(run, statement)
+
+
+def _write(run: Run, statement: Update) -> bool:
+    with run.connection.begin():
+        run.connection.execute(text("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
+        written = run.connection.execute(statement).rowcount == 1
+    if written:
+        run.fence.moved()
+    return written
+
+
+def roll_back(session: Session) -> None:
+    """Take everything back; where the connection is gone its transaction is gone with it."""
+    try:
+        session.rollback()
+    except Exception as error:
+        say(logging.WARNING, "rollback_failed", error=headline(error))
+
+
+def _code(error: BaseException) -> str | None:
+    """The SQLSTATE that the driver gave: psycopg calls it sqlstate, psycopg2 pgcode."""
+    origin = getattr(error, "orig", error)
+    return getattr(origin, "sqlstate", None) or getattr(origin, "pgcode", None)

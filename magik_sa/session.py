@@ -1,0 +1,86 @@
+"""A claimed job in a Session of its own, on the one Connection that its thread owns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from . import fence, successor
+from .claim import Claimed
+from .context import context
+from .fence import Fence
+from .job import Job, declared
+
+COLUMNS = tuple(column.key for column in Job.__table__.columns)
+
+
+@dataclass
+class Run:
+    """One run of one job: what was claimed, where it runs, and the versions that its writes may name."""
+
+    claimed: Claimed
+    connection: Connection
+    sessions: scoped_session[Session]
+    stopping: Callable[[], bool]
+    fence: Fence = field(init=False)
+    job: Job = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fence = Fence(self.claimed.row["version"])
+
+
+def follow(sessions: scoped_session[Session]) -> None:
+    """Prepare a factory for the Sessions of runs. Once a factory; again does nothing."""
+    fence.follow(sessions)
+    successor.follow(sessions)
+
+
+@contextmanager
+def job_session(run: Run) -> Iterator[Session]:
+    """The job's Session, with the job in it and the context it was added in; closed whatever happens."""
+    with _opened(run) as session:
+        successor.expect(run.job, session)
+        token = context.set(MappingProxyType(run.claimed.row["context"] or {}))
+        try:
+            yield session
+        finally:
+            context.reset(token)
+
+
+@contextmanager
+def fresh_session(run: Run) -> Iterator[Session]:
+    """Another Session for the same job, after its own has ended: for on_failure."""
+    run.sessions.remove()
+    run.claimed.row["version"] = run.fence.committed
+    with _opened(run) as session:
+        yield session
+
+
+@contextmanager
+def _opened(run: Run) -> Iterator[Session]:
+    session = run.sessions(bind=run.connection)
+    try:
+        run.job = attach(run.claimed.row, session)
+        run.job.__dict__["_magik_stopping"] = run.stopping
+        fence.guard(run.job, session, run.fence)
+        yield session
+    finally:
+        run.sessions.remove()
+
+
+def attach(row: dict[str, Any], session: Session) -> Job:
+    """The claimed row as a persistent object of `session`, without asking the database again."""
+    cls = declared()[row["job_class"]]
+    job: Job = class_mapper(cls).class_manager.new_instance()  # of a mapper that is configured, unlike inspect(cls)
+    for name in COLUMNS:
+        set_committed_value(job, name, row[name])
+    make_transient_to_detached(job)
+    session.add(job)
+    return job
