@@ -64,11 +64,11 @@ class LockingConnection(psycopg.Connection[Any]):
 
     waiting_since: float | None = None
 
-    def wait(self, gen: Any, interval: float = 0.1) -> Any:
+    def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Run one exchange with the server; psycopg calls this for every one."""
         self.waiting_since = time.monotonic()
         try:
-            return super().wait(gen, interval)
+            return super().wait(gen, *args, **options)
         finally:
             self.waiting_since = None
 
