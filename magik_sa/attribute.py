@@ -53,6 +53,13 @@ def shown(job: Any, argument: Argument) -> Any:
     return value
 
 
+def read_all(job: Any) -> None:
+    """Read every argument of the job's row. Raises ``MAGIK_ARGS_INVALID`` for one that does not fit its declaration."""
+    raw, values = _kept(job)
+    for name, argument in type(job).__magik__.arguments.items():
+        values[name] = _value(raw, argument)
+
+
 def fill(job: Any, given: Mapping[str, Any]) -> None:
     """Set all arguments of a job that is being built; defaults are written too."""
     arguments = type(job).__magik__.arguments

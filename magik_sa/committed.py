@@ -26,10 +26,11 @@ def _take_copies(session: Session) -> None:
     for job in session.identity_map.values():
         if isinstance(job, Job):
             columns = inspect(job).mapper.column_attrs.keys()
-            job.__dict__[_COPY] = {name: job.__dict__[name] for name in columns if name in job.__dict__}
+            loaded = vars(job)
+            loaded[_COPY] = {name: loaded[name] for name in columns if name in loaded}
 
 
 @event.listens_for(Job, "expire", propagate=True)
 def _put_back(job: Job, _: Any) -> None:
-    for name, value in job.__dict__.pop(_COPY, {}).items():
+    for name, value in vars(job).pop(_COPY, {}).items():
         set_committed_value(job, name, value)

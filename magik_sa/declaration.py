@@ -91,7 +91,7 @@ def _keyed(value: object, option: str) -> tuple[str, ...]:
 
 
 def _exceptions(value: object, option: str) -> tuple[type[BaseException], ...]:
-    kinds = value if isinstance(value, tuple) else (value,)
+    kinds: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
         raise _invalid(option, "a tuple of exception classes")
     return kinds

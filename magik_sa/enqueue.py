@@ -33,7 +33,7 @@ def _prepare(session: Session, _: UOWTransaction, __: Any) -> None:
     _refuse_unknown(session)
     new = [job for job in session.new if isinstance(job, Job)]
     for job in new:
-        job.__dict__.pop(REPEAT, None)
+        vars(job).pop(REPEAT, None)
     for job in [*new, *(job for job in session.dirty if isinstance(job, Job))]:
         settle(job)
     _order([job for job in new if job.key_digest is not None])
@@ -83,7 +83,7 @@ def _let_repeats_go(_: Session, flush: UOWTransaction) -> None:
     """SQLAlchemy now holds the repeats to be rows. They are not: they become transient, as if never added."""
     for job, live in flush.attributes.pop(_REPEATS, ()):
         make_transient(job)
-        job.__dict__[REPEAT] = live
+        vars(job)[REPEAT] = live
 
 
 @event.listens_for(Session, "do_orm_execute")

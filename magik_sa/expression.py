@@ -21,10 +21,10 @@ class StoredValue(TypeDecorator[Any]):
         super().__init__(none_as_null=True)
         self.argument = argument
 
-    def process_bind_param(self, value: Any, _: Any) -> Any:
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:  # noqa: ARG002
         return None if value is None else self.argument.dump(value)
 
-    def process_result_value(self, value: Any, _: Any) -> Any:
+    def process_result_value(self, value: Any, dialect: Any) -> Any:  # noqa: ARG002
         return None if value is None else self.argument.read(value)
 
 

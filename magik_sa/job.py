@@ -66,7 +66,7 @@ class Job(Declared):
 
     __tablename__ = JOBS
     __table_args__ = CONSTRAINTS
-    __table__: ClassVar[Table]
+    __table__: ClassVar[Table]  # pyright: ignore[reportIncompatibleVariableOverride]
     __magik__: ClassVar[Declaration] = Declaration("Job")
 
     retries: ClassVar[Retries]

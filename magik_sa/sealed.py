@@ -6,7 +6,7 @@ SQLAlchemy quotes the parameters of a failed statement in its error, and an erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Dialect, TypeDecorator
@@ -48,7 +48,7 @@ class SealableJSONB(TypeDecorator[dict[str, Any]]):
         """``args.has_key("name")`` takes text: JSONB itself knows what its operators take."""
         return self.impl_instance.coerce_compared_value(op, value)
 
-    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+    def bind_processor(self, dialect: Dialect) -> Any:
         """Psycopg wraps the object, and shows its repr; other drivers get text."""
         process = super().bind_processor(dialect)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -111,6 +112,19 @@ def test_a_cluster_starts_restarts_and_leaves_nothing(binaries: Path) -> None:
     assert not cluster.folder.exists()
     assert not cluster.running
     assert not keeper_module.alive(pid)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as somebody else")
+def test_programs_in_a_closed_folder_are_copied_for_the_user_that_runs_them(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    package = embedded().parents[1]
+    for name in (package.name, f"{package.name}.libs"):
+        shutil.copytree(package.parent / name, closed / name, symlinks=True)
+    with Cluster(closed / package.name / "pginstall" / "bin") as cluster:
+        assert cluster.binaries.is_relative_to(cluster.folder)
+        assert cluster.execute("SELECT 1") == [(1,)]
+    assert closed.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
