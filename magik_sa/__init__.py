@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .args import arg
-    from .context import context
+    from .carried import context
     from .enqueue import Job, UnknownJob, metadata
     from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
-    from .policy import policy
     from .retries import Retries
+    from .verb import policy
     from .worker import Worker
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "arg": "args",
-    "context": "context",
+    "context": "carried",
     "Job": "enqueue",  # the job class, with the listeners that make adding it to a Session an enqueue
     "UnknownJob": "enqueue",
     "metadata": "enqueue",
-    "policy": "policy",
+    "policy": "verb",
     "Retries": "retries",
     "Worker": "worker",
     **dict.fromkeys(

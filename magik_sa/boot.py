@@ -22,9 +22,9 @@ from . import migrations, server
 from .errors import BootError, BootRefused, MagikError
 from .failure import headline
 from .job import Job, declared
-from .policy import SYSTEM, verbs
 from .session import follow
 from .settings import Settings, schema
+from .verb import SYSTEM, verbs
 
 POOLER_ROUNDS = 10
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import func
 from sqlalchemy.sql.operators import ColumnOperators
 
-from .context import carried
+from .carried import carried
 from .duration import duration
 from .errors import DeclarationError
 from .storable import MAX_ARGS_BYTES, encoded, invalid

@@ -12,8 +12,8 @@ from .ending import denied, discard, fail, finish, interruption, roll_back, snoo
 from .failure import headline
 from .logs import say
 from .outcome import Discard, Outcome, Snooze, Superseded
-from .policy import authorise
 from .session import Run, job_session
+from .verb import authorise
 
 QUIET = {Outcome.FINISHED, Outcome.SNOOZED, Outcome.SUPERSEDED}  # nothing that anybody has to look at
 

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, sc
 from sqlalchemy.orm.attributes import set_committed_value
 
 from . import fence, successor
+from .carried import context
 from .claim import Claimed
-from .context import context
 from .fence import Fence
 from .job import Job, declared
 

@@ -25,7 +25,9 @@ class Locking:
         self.dsn, self.app_name = dsn, app_name
         self.connection = connect_locking(dsn, app_name)
         found = names.find(self.connection, None)
-        self.claims = Claims(self.connection, found, wake.register(self.connection, found, app_name, ["default"]), app_name)
+        self.claims = Claims(
+            self.connection, found, wake.register(self.connection, found, app_name, ["default"]), app_name
+        )
 
     @property
     def locks(self) -> int:

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "magik_sa"
 # line. A package's own name (``worker``) is its __init__. Whoever adds a module gives it its place here.
 LAYOUT = """
 errors duration settings uuid7 storable failure logs
-retries schedule policy context args
+retries schedule verb carried args
 kind sealed key expression attribute columns declaration body classes display table
 job
 names server

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
 
-from magik_sa import EnqueueError, Job
-from magik_sa import context as package_context
-from magik_sa.context import context
+import magik_sa
+from magik_sa import EnqueueError, Job, carried, context
 
 
 class Traveller(Job, policy="system"):
@@ -37,10 +35,8 @@ def test_a_job_carries_a_copy_of_the_context_it_was_built_in(put: Any) -> None:
     assert job.context == {"actor": "ada", "tenant": 7}
 
 
-def test_the_context_of_the_package_is_the_same(put: Any) -> None:
-    package_context.set({"actor": "eve"})
-    assert context.get() == {"actor": "eve"}
-    assert package_context.get() == {"actor": "eve"}
+def test_the_package_names_the_variable_and_not_a_module() -> None:
+    assert magik_sa.context is carried.context
 
 
 @pytest.mark.parametrize(
@@ -58,5 +54,5 @@ def test_a_trace_rides_along_where_opentelemetry_is(monkeypatch: pytest.MonkeyPa
         def inject(self, carrier: dict[str, Any]) -> None:
             carrier["traceparent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-    monkeypatch.setattr(sys.modules["magik_sa.context"], "_trace", Propagator())
+    monkeypatch.setattr(carried, "_trace", Propagator())
     assert Traveller().context == {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}

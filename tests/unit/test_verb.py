@@ -8,18 +8,18 @@ import pytest
 from sqlalchemy.orm import Session
 
 from magik_sa import DeclarationError, Job, policy
-from magik_sa.policy import authorise, verbs
+from magik_sa.verb import authorise, verbs
 
 
 class FreeForAll(Job, policy="system"):
     def perform(self, session: Session) -> None: ...
 
 
-class Governed(Job, policy="test_policy.govern"):
+class Governed(Job, policy="test_verb.govern"):
     def perform(self, session: Session) -> None: ...
 
 
-class Lawless(Job, policy="test_policy.nobody"):
+class Lawless(Job, policy="test_verb.nobody"):
     def perform(self, session: Session) -> None: ...
 
 
@@ -30,7 +30,7 @@ class Speechless(Job):
 asked: list[Any] = []
 
 
-@policy("test_policy.govern")
+@policy("test_verb.govern")
 def govern(job: Governed, session: Session) -> bool:
     asked.append((job, session))
     return job.priority < 50
@@ -57,9 +57,9 @@ def test_a_verb_has_one_policy() -> None:
         return True
 
     with pytest.raises(DeclarationError) as refused:
-        policy("test_policy.govern")(other)
+        policy("test_verb.govern")(other)
     assert refused.value.code == "MAGIK_NAME_TAKEN"
-    assert verbs["test_policy.govern"] is govern
+    assert verbs["test_verb.govern"] is govern
 
 
 def test_the_same_function_made_again_takes_the_place_of_the_older() -> None:
@@ -69,9 +69,9 @@ def test_the_same_function_made_again_takes_the_place_of_the_older() -> None:
 
         return rule
 
-    policy("test_policy.again")(made())
-    newer = policy("test_policy.again")(made())
-    assert verbs["test_policy.again"] is newer
+    policy("test_verb.again")(made())
+    newer = policy("test_verb.again")(made())
+    assert verbs["test_verb.again"] is newer
 
 
 def test_a_forgotten_verb_and_the_reserved_one_are_refused() -> None:
@@ -79,10 +79,3 @@ def test_a_forgotten_verb_and_the_reserved_one_are_refused() -> None:
         policy(govern)  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match="MAGIK_NAME_RESERVED"):
         policy("system")
-
-
-def test_the_module_decorates_like_the_function_of_its_name() -> None:
-    import magik_sa.policy as module
-
-    decorate: Any = module
-    assert decorate("test_policy.module")(govern) is govern

@@ -18,7 +18,6 @@ except ImportError:  # without OpenTelemetry no trace travels
     _trace = None
 
 context: Final[ContextVar[Mapping[str, Any]]] = ContextVar("magik_sa.context", default=MappingProxyType({}))
-get, set, reset = context.get, context.set, context.reset  # noqa: A001 - the package's attribute may be this module
 
 
 def carried() -> dict[str, Any] | None:

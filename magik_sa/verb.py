@@ -5,9 +5,8 @@ A job class names its verb in its header; ``policy="system"`` says that its jobs
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .errors import DeclarationError
@@ -60,13 +59,3 @@ def authorise(job: Job, session: Session) -> bool:
 
 def _place(function: Policy) -> tuple[str, str]:
     return function.__module__, getattr(function, "__qualname__", repr(function))
-
-
-class _Decorator(ModuleType):
-    """Once anything has imported this module, the package's attribute `policy` is the module: it decorates as well."""
-
-    def __call__(self, verb: str) -> Callable[[P], P]:
-        return policy(verb)
-
-
-sys.modules[__name__].__class__ = _Decorator
