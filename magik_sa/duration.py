@@ -42,7 +42,10 @@ def _read(value: object, field: str) -> timedelta:
     order = [list(UNITS).index(unit) for _, unit in parts]
     if order != sorted(set(order), reverse=True):
         raise _invalid(value, field, "units must fall and not repeat")
-    return sum((number * UNITS[unit] for number, unit in parts), timedelta(0))
+    try:
+        return sum((number * UNITS[unit] for number, unit in parts), timedelta(0))
+    except OverflowError:
+        raise _invalid(value, field, "out of range") from None
 
 
 def _invalid(value: object, field: str, why: str) -> DeclarationError:
