@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from .attribute import read_all
 from .claim import INTERRUPTED, Claimed
 from .errors import RunError
 from .failure import cut, describe, headline
@@ -27,6 +28,8 @@ from .fence import Fence, guard
 from .job import Job, declared
 from .logs import say
 from .policy import authorise
+from .rows import Unreadable
+from .storable import invalid
 
 JOBS = Job.__table__
 COLUMNS = tuple(column.key for column in JOBS.columns)
@@ -82,6 +85,7 @@ def run(run: Run) -> Outcome:
 
 def _attempt(run: Run, session: Session) -> Outcome:
     try:
+        _check_args(run)
         if not _allowed(run, session):
             return denied(run)
         run.job.perform(session)
@@ -91,6 +95,14 @@ def _attempt(run: Run, session: Session) -> Outcome:
         return Outcome.SUPERSEDED
     except BaseException as error:
         return fail(run, session, error)
+
+
+def _check_args(run: Run) -> None:
+    """Refuse a row that does not fit its class before the application's code has run, not in the middle of it."""
+    args = run.claimed.row["args"]
+    if isinstance(args, Unreadable):
+        raise invalid("args", f"cannot be read ({args.why})")
+    read_all(run.job)
 
 
 def attach(row: dict[str, Any], session: Session) -> Job:
