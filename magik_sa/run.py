@@ -8,11 +8,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from .attribute import read_all
 from .ending import denied, discard, fail, finish, interruption, roll_back, snooze
 from .failure import headline
 from .logs import say
 from .outcome import Discard, Outcome, Snooze, Superseded
+from .rows import Unreadable
 from .session import Run, job_session
+from .storable import invalid
 from .verb import authorise
 
 QUIET = {Outcome.FINISHED, Outcome.SNOOZED, Outcome.SUPERSEDED}  # nothing that anybody has to look at
@@ -34,6 +37,7 @@ def run(run: Run) -> Outcome:
 
 def _attempt(run: Run, session: Session) -> Outcome:
     try:
+        _check_args(run)
         if not _allowed(run, session):
             return denied(run)
         return _perform(run, session)
@@ -42,6 +46,14 @@ def _attempt(run: Run, session: Session) -> Outcome:
         return Outcome.SUPERSEDED
     except BaseException as error:
         return fail(run, session, error)
+
+
+def _check_args(run: Run) -> None:
+    """Refuse a row that does not fit its class before the application's code has run, not in the middle of it."""
+    args = run.claimed.row["args"]
+    if isinstance(args, Unreadable):
+        raise invalid("args", f"cannot be read ({args.why})")
+    read_all(run.job)
 
 
 def _perform(run: Run, session: Session) -> Outcome:

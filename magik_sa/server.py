@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 
 from .errors import BootError
+from .rows import read_any
 
 CONNECT_TIMEOUT = 10  # seconds, for one attempt
 SILENT_AFTER = 12  # seconds without an answer on the locking connection; its statements end after 10
@@ -42,8 +43,16 @@ BOTH = {
 
 # The locker's own few statements always want the index: prepared while the table was empty and vacuumed they
 # would keep a sequential scan when it is full. All three are needed: without jit=off PostgreSQL before 18
-# compiles every statement whose plan holds a disabled node, for 60-140 ms.
-LOCKING = {**BOTH, "statement_timeout": "10s", "jit": "off", "enable_seqscan": "off", "enable_sort": "off"}
+# compiles every statement whose plan holds a disabled node, for 60-140 ms. Times can be read in the ISO style only.
+LOCKING = {
+    **BOTH,
+    "statement_timeout": "10s",
+    "jit": "off",
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+    "DateStyle": "ISO",
+    "TimeZone": "UTC",
+}
 
 # A performer's connection also runs the application's SQL, so no plan is forbidden there; planning each time
 # avoids the same trap (a finish by id took 22 ms at 20,000 rows).
@@ -90,6 +99,7 @@ def connect_locking(conninfo: str, app_name: str) -> LockingConnection:
     connection = LockingConnection.connect(conninfo, autocommit=True, application_name=f"{app_name} locker", **CLIENT)
     try:
         connection.execute(settings_sql(LOCKING))
+        read_any(connection)
         refuse_read_only(connection)
     except BaseException:
         connection.close()

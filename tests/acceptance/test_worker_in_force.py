@@ -69,7 +69,7 @@ def test_without_an_argument_pyproject_says_what_to_run(
 
 def test_the_command_line_outweighs_the_environment_which_outweighs_pyproject(database: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.magik_sa]\nmodules = "nowhere"\nconcurrency = 2\npoll_interval = "3s"\nshutdown-timeout = "3s"\n',
+        '[tool.magik_sa]\nmodules = "nowhere"\nconcurrency = 2\npoll_interval = "3s"\nshutdown-timeout = "4s"\n',
         "utf-8",
     )
     env = {"MAGIK_CONCURRENCY": "3", "MAGIK_POLL_INTERVAL": "2s", "MAGIK_QUEUES": ""}

@@ -17,7 +17,7 @@ errors duration settings uuid7 storable failure logs
 retries schedule verb carried args
 kind sealed key expression attribute columns declaration body classes display table
 job
-names server
+names rows server
 unknown committed enqueue wake claim timeout
 fence outcome successor session ending run recurring effects
 migrations.place migrations.v001 migrations alembic_plugin boot status acting doctor testing
