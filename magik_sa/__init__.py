@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .carried import context
     from .enqueue import Job, UnknownJob, metadata
     from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
+    from .outcome import Discard, Snooze
     from .retries import Retries
     from .verb import policy
     from .worker import Worker
@@ -27,6 +28,8 @@ _HOMES = {
     "UnknownJob": "enqueue",
     "metadata": "enqueue",
     "policy": "verb",
+    "Discard": "outcome",
+    "Snooze": "outcome",
     "Retries": "retries",
     "Worker": "worker",
     **dict.fromkeys(
@@ -39,11 +42,13 @@ __all__ = [
     "BootError",
     "BootRefused",
     "DeclarationError",
+    "Discard",
     "EnqueueError",
     "Job",
     "MagikError",
     "Retries",
     "RunError",
+    "Snooze",
     "UnknownJob",
     "Worker",
     "WorkerError",

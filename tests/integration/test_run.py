@@ -1,0 +1,195 @@
+"""One job in this thread, from its claim to each of its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.orm import Session as OrmSession
+from sqlalchemy.orm import scoped_session, sessionmaker
+
+from magik_sa import Job, context, fence, names, wake
+from magik_sa.claim import Busy, Claimed, Claims
+from magik_sa.job import declared
+from magik_sa.outcome import Outcome
+from magik_sa.run import run
+from magik_sa.server import connect_locking
+from magik_sa.session import Run, follow
+from tests.jobs import endings
+
+Session = sessionmaker[OrmSession]
+
+
+class Bench:
+    """Claims one job and runs it here, as a worker's threads do between them."""
+
+    def __init__(self, dsn: str, connection: Connection) -> None:
+        self.locking = connect_locking(dsn, "bench")
+        found = names.find(self.locking, None)
+        owner = wake.register(self.locking, found, "bench", ["default"])
+        self.claims = Claims(self.locking, found, owner, "bench")
+        self.connection = connection
+        self.sessions = scoped_session(sessionmaker(connection.engine))
+        follow(self.sessions)
+
+    def claim(self) -> Claimed:
+        (claimed,) = self.claims.claim("default", 1, list(declared()), Busy((), ())).jobs
+        return claimed
+
+    def run(self, claimed: Claimed) -> Outcome:
+        return run(Run(claimed, self.connection, self.sessions, lambda: False))
+
+    def next(self, meanwhile: Callable[[], object] = lambda: None) -> Outcome:
+        """Claim the next job, let something happen, run it, give its locks back."""
+        claimed = self.claim()
+        meanwhile()
+        outcome = self.run(claimed)
+        self.claims.release([claimed])
+        return outcome
+
+
+@pytest.fixture
+def bench(dsn: str, engine: Engine) -> Iterator[Bench]:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE notes (what text)"))
+    with engine.connect() as connection:
+        bench = Bench(dsn, connection)
+        yield bench
+        bench.locking.close()
+
+
+def add(Session: Session, *jobs: Job) -> None:
+    with Session() as session, session.begin():
+        session.add_all(jobs)
+
+
+def notes(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return list(connection.scalars(text("SELECT what FROM notes")))
+
+
+def rows(engine: Engine) -> list[Any]:
+    with engine.connect() as connection:
+        return list(connection.execute(text("SELECT *, run_at - now() AS wait FROM magik_jobs ORDER BY id")))
+
+
+def execute(engine: Engine, statement: str) -> Callable[[], None]:
+    def now() -> None:
+        with engine.begin() as connection:
+            connection.execute(text(statement))
+
+    return now
+
+
+def test_finished_is_gone_with_what_it_wrote(bench: Bench, engine: Engine, Session: Session) -> None:
+    add(Session, endings.Good())
+    assert bench.next() is Outcome.FINISHED
+    assert (notes(engine), rows(engine)) == (["good"], [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE magik_jobs SET version = version + 1",
+        "UPDATE magik_jobs SET run_at = now() + interval '1 h', version = version + 1",
+        "DELETE FROM magik_jobs",
+    ],
+)
+def test_whoever_lost_its_row_writes_nothing(bench: Bench, engine: Engine, Session: Session, change: str) -> None:
+    add(Session, endings.Good())
+    assert bench.next(execute(engine, change)) is Outcome.SUPERSEDED
+    assert notes(engine) == []
+
+
+NEWER = "UPDATE magik_jobs SET version = version + 1"
+
+
+def test_a_version_that_is_loaded_later_is_somebody_elses(bench: Bench, engine: Engine, Session: Session) -> None:
+    """A rollback makes the ORM load the row again: the run must not take over the version that it finds there."""
+    add(Session, endings.Reloading())
+    assert bench.next(execute(engine, NEWER)) is Outcome.SUPERSEDED
+    assert notes(engine) == []
+    assert [row.version for row in rows(engine)] == [2]
+
+
+def test_taking_a_loaded_version_over_lets_two_runs_write(
+    bench: Bench, engine: Engine, Session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the test above."""
+    monkeypatch.setattr(fence, "set_committed_value", lambda *_: None)
+    add(Session, endings.Reloading())
+    assert bench.next(execute(engine, NEWER)) is Outcome.FINISHED
+    assert notes(engine) == ["saved", "kept"]
+
+
+def test_a_rollback_in_the_middle_does_no_harm(bench: Bench, engine: Engine, Session: Session) -> None:
+    add(Session, endings.Reloading())
+    assert bench.next() is Outcome.FINISHED
+    assert notes(engine) == ["saved", "kept"]
+
+
+def test_snoozed_keeps_its_work_and_its_tries(bench: Bench, engine: Engine, Session: Session) -> None:
+    add(Session, endings.Sleepy())
+    assert bench.next() is Outcome.SNOOZED
+    (row,) = rows(engine)
+    assert 290 < row.wait.total_seconds() <= 300
+    assert (row.error_count, row.last_error, notes(engine)) == (0, None, ["before"])
+
+
+def test_discarded_keeps_its_work_and_is_a_dead_letter(bench: Bench, engine: Engine, Session: Session) -> None:
+    add(Session, endings.Unwanted())
+    assert bench.next() is Outcome.EXPIRED
+    (row,) = rows(engine)
+    assert row.expired_at is not None
+    assert row.last_error.startswith("Discard: the account is closed")
+    assert notes(engine) == ["before", "told the account is closed"]
+
+
+def test_failed_is_tried_again_and_then_expires(bench: Bench, engine: Engine, Session: Session) -> None:
+    add(Session, endings.Broken())
+    assert bench.next() is Outcome.RETRY
+    (row,) = rows(engine)
+    assert 590 < row.wait.total_seconds() <= 600
+    assert (row.error_count, row.expired_at, notes(engine)) == (1, None, [])
+    execute(engine, "UPDATE magik_jobs SET run_at = now()")()
+    assert bench.next() is Outcome.EXPIRED
+    (row,) = rows(engine)
+    assert row.error_count == 2
+    assert row.expired_at == row.failed_at
+    assert row.last_error.startswith("ValueError: broken")
+    assert notes(engine) == ["told broken"]
+
+
+def test_a_successor_of_its_own_key_is_added_when_the_row_has_ended(
+    bench: Bench, engine: Engine, Session: Session
+) -> None:
+    add(Session, endings.Chunk(of="a"))
+    for chunk in range(4):
+        assert len(rows(engine)) == 1
+        assert bench.next() is Outcome.FINISHED
+        assert notes(engine) == [f"chunk {n}" for n in range(chunk + 1)]
+    assert rows(engine) == []
+
+
+def test_a_successor_goes_back_with_the_run_that_added_it(bench: Bench, engine: Engine, Session: Session) -> None:
+    add(Session, endings.Failing(of="a"))
+    assert bench.next() is Outcome.EXPIRED
+    assert [row.job_class for row in rows(engine)] == ["FailingChunk"]
+    assert notes(engine) == []
+
+
+@pytest.mark.parametrize(("actor", "outcome"), [("ada", Outcome.FINISHED), ("eve", Outcome.EXPIRED)])
+def test_the_policy_is_asked_with_the_context_of_the_enqueue(
+    bench: Bench, engine: Engine, Session: Session, actor: str, outcome: Outcome
+) -> None:
+    token = context.set({"actor": actor})
+    job = endings.Guarded()
+    context.reset(token)
+    add(Session, job)
+    assert bench.next() is outcome
+    assert notes(engine) == (["ada"] if actor == "ada" else [])
+    assert [row.last_error.split(":")[1].strip() for row in rows(engine)] == (
+        [] if actor == "ada" else ["MAGIK_POLICY_DENIED"]
+    )
