@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -45,24 +46,26 @@ def add(engine: Engine) -> Callable[..., None]:
 
 
 class Rivals:
-    """Two workers. The first reaches the server by a proxy, so that its locks can be taken from it while it runs."""
+    """Two workers. The first reaches the server by a proxy, so that its locks can be taken from it while it runs.
+
+    The second is frozen until it is needed, so that the first gets the job.
+    """
 
     def __init__(self, database: str, dsn: str, effects: Effects, stack: ExitStack, program: tuple[str, ...]) -> None:
         self.dsn, self.effects = dsn, effects
         url = make_url(database)
         self.proxy = stack.enter_context(Proxy(url.host or "", url.port or 0))
         proxied = url.set(port=self.proxy.port).render_as_string(hide_password=False)
+        self.second = stack.enter_context(WorkerProcess(database, LEDGER, concurrency=1, program=program))
+        self.second.wait_ready().stop()
         self.first = stack.enter_context(WorkerProcess(proxied, LEDGER, concurrency=1, program=program))
         self.first.wait_ready()
-        self.second = WorkerProcess(database, LEDGER, concurrency=1, program=program)
-        self._stack = stack
 
     def both_run(self, job: UUID) -> None:
         """The first runs the job. Break its locking connection, let the second claim, and mend what was broken."""
-        until(lambda: advisory_locks(self.dsn)[ONE_KEY] == 1, what="the first has claimed")
-        self._stack.enter_context(self.second).wait_ready()
         self.proxy.refuse()
         terminate(self.dsn, f"{self.first.app_name} locker")
+        self.second.cont()
         until(lambda: len(self.effects.starts(job)) == 2, 5, what="the second runs the job")
         self.proxy.accept()
 
@@ -86,29 +89,34 @@ def expect_job_gone(app: psycopg.Connection[Any], dsn: str) -> None:
 
 
 def test_of_two_workers_with_one_job_one_commits(
-    app: psycopg.Connection[Any], dsn: str, add: Callable[..., None], rivals: Callable[..., Rivals]
+    app: psycopg.Connection[Any], dsn: str, add: Callable[..., None], rivals: Callable[..., Rivals], effects: Effects
 ) -> None:
     job, two = GatedPosting(), rivals()
     add(job)
+    until(lambda: effects.starts(job.id), what="the first runs the job")
     two.both_run(job.id)
     add(Gate(name="open"))
-    two.first.wait_log("event=job_superseded")
-    two.second.wait_log("event=job_finished")
+    until(lambda: ends(two.first) and ends(two.second), what="both say how it ended")
     expect_job_gone(app, dsn)
     assert entries(app, job) == [(0, 1)]
-    assert "event=job_finished" not in two.first.stderr()
-    assert app.execute("SELECT DISTINCT worker FROM entries").fetchall() == [(two.second.pid,)]
+    by = {ended: worker for worker in (two.first, two.second) for ended in ends(worker)}
+    assert sorted(by) == ["finished", "superseded"]
+    assert app.execute("SELECT DISTINCT worker FROM entries").fetchall() == [(by["finished"].pid,)]
+
+
+def ends(worker: WorkerProcess) -> list[str]:
+    return re.findall(r"event=job_(\w+)", worker.stderr())
 
 
 def test_of_two_workers_with_one_job_each_part_is_committed_once(
     app: psycopg.Connection[Any], dsn: str, add: Callable[..., None], rivals: Callable[..., Rivals]
 ) -> None:
-    job, two = Chunks(parts=30, pause=0.1), rivals()
+    job, two = Chunks(parts=40, pause=0.1), rivals()
     add(job)
     until(lambda: len(entries(app, job)) >= 3, what="three parts")
     two.both_run(job.id)
     expect_job_gone(app, dsn)
-    assert entries(app, job) == [(part, 1) for part in range(30)]
+    assert entries(app, job) == [(part, 1) for part in range(40)]
     logs = two.first.stderr() + two.second.stderr()  # whichever commits the first part after they met goes on
     assert "event=job_superseded" in logs
     assert logs.count("event=job_finished") == 1
@@ -118,7 +126,7 @@ def test_without_the_version_parts_are_committed_twice(
     app: psycopg.Connection[Any], add: Callable[..., None], rivals: Callable[..., Rivals]
 ) -> None:
     """The control of the test above."""
-    job, two = Chunks(parts=30, pause=0.1), rivals(control("without_the_version"))
+    job, two = Chunks(parts=40, pause=0.1), rivals(control("without_the_version"))
     add(job)
     until(lambda: len(entries(app, job)) >= 3, what="three parts")
     two.both_run(job.id)
@@ -128,13 +136,15 @@ def test_without_the_version_parts_are_committed_twice(
 def test_each_part_is_committed_once_although_workers_are_killed(
     app: psycopg.Connection[Any], database: str, dsn: str, add: Callable[..., None], effects: Effects
 ) -> None:
-    job = Chunks(parts=24, pause=0.05)
-    add(job)
+    job = Chunks(parts=30, pause=0.1)
     with ExitStack() as stack:
         workers = [stack.enter_context(WorkerProcess(database, LEDGER, concurrency=1)) for _ in range(4)]
-        for n, worker in enumerate(workers[:3], 1):
+        by_pid = {worker.wait_ready().pid: worker for worker in workers}
+        add(job)
+        for n in range(1, 4):
+            until(lambda n=n: len(effects.starts(job.id)) == n, what=f"start {n}")  # type: ignore[misc]
             until(lambda n=n: len(entries(app, job)) >= 6 * n, what=f"{6 * n} parts")  # type: ignore[misc]
-            worker.kill()
+            by_pid[effects.rows()[-1].pid].kill()
         expect_job_gone(app, dsn)
-    assert entries(app, job) == [(part, 1) for part in range(24)]
-    assert len(effects.starts(job.id)) >= 2
+    assert entries(app, job) == [(part, 1) for part in range(30)]
+    assert len(effects.starts(job.id)) == 4
