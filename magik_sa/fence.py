@@ -33,7 +33,7 @@ class Fence:
 
 def guard(job: Job, session: Session, fence: Fence) -> None:
     """From here on `fence` follows what `session` does to `job`."""
-    job.__dict__[_KEY] = fence
+    vars(job)[_KEY] = fence
     session.info[_KEY] = job
 
 

@@ -38,9 +38,9 @@ class Names:
     def channel(self) -> str:
         return f"magik_{self.oid}"
 
-    def sql(self, text: str) -> str:
+    def sql(self, text: str) -> bytes:
         """Fill the table names into a statement; values always travel as parameters."""
-        return text.format(jobs=self.jobs, claims=self.claims, workers=self.workers)
+        return text.format(jobs=self.jobs, claims=self.claims, workers=self.workers).encode()
 
 
 def find(connection: psycopg.Connection[Any], schema: str | None) -> Names:

@@ -98,7 +98,7 @@ def connect_locking(conninfo: str, app_name: str) -> LockingConnection:
     """
     connection = LockingConnection.connect(conninfo, autocommit=True, application_name=f"{app_name} locker", **CLIENT)
     try:
-        connection.execute(settings_sql(LOCKING))
+        connection.execute(settings_sql(LOCKING).encode())
         read_any(connection)
         refuse_read_only(connection)
     except BaseException:

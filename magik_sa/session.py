@@ -68,7 +68,7 @@ def _opened(run: Run) -> Iterator[Session]:
     session = run.sessions(bind=run.connection)
     try:
         run.job = attach(run.claimed.row, session)
-        run.job.__dict__["_magik_stopping"] = run.stopping
+        vars(run.job)["_magik_stopping"] = run.stopping
         fence.guard(run.job, session, run.fence)
         yield session
     finally:

@@ -93,14 +93,14 @@ class Flag(Enum):
 def raise_flag(connection: Connection, names: Names, queue: str) -> Flag:
     """Try to say that this worker waits for `queue`."""
     key = {"oid": names.oid, "queue": queue}
-    if _one(connection, RAISE_FLAG, key):
+    if _one(connection, names.sql(RAISE_FLAG), key):
         return Flag.OURS
-    return Flag.PRODUCER if _one(connection, SHARE_FLAG, key) else Flag.PEER
+    return Flag.PRODUCER if _one(connection, names.sql(SHARE_FLAG), key) else Flag.PEER
 
 
 def lower_flag(connection: Connection, names: Names, queue: str) -> None:
     """Stop saying so: producers need not notify while jobs are being found anyway."""
-    _one(connection, LOWER_FLAG, {"oid": names.oid, "queue": queue})
+    _one(connection, names.sql(LOWER_FLAG), {"oid": names.oid, "queue": queue})
 
 
 def seconds_to_next(connection: Connection, names: Names, queue: str, known: Collection[str]) -> float | None:
@@ -133,9 +133,9 @@ def unregister(connection: Connection, names: Names, owner: tuple[int, Any]) -> 
 
 def end_session(connection: Connection, owner: tuple[int, Any]) -> None:
     """Have the server end a session of ours that we have lost, so that its locks are free to be taken again."""
-    _one(connection, END_SESSION, {"pid": owner[0], "start": owner[1]})
+    _one(connection, END_SESSION.encode(), {"pid": owner[0], "start": owner[1]})
 
 
-def _one(connection: Connection, statement: str, values: dict[str, Any]) -> Any:
+def _one(connection: Connection, statement: bytes, values: dict[str, Any]) -> Any:
     row = connection.execute(statement, values, prepare=True).fetchone()
     return row[0] if row else None

@@ -144,7 +144,7 @@ class Locker(threading.Thread):
         try:
             found = names.find(connection, told.schema)
             connection.add_notify_handler(lambda note: self._hear(note.pid, note.payload))
-            connection.execute(f"LISTEN {found.channel}")
+            connection.execute(f"LISTEN {found.channel}".encode())
             owner = wake.register(connection, found, told.worker, told.queues)
         except BaseException:
             connection.close()

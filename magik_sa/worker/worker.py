@@ -129,7 +129,7 @@ def in_force(booted: Booted) -> dict[str, Any]:
         "schema": schema() or "search_path",
         "queues": ",".join(told.queues),
         "concurrency": told.concurrency,
-        "pool": booted.engine.pool.size() if hasattr(booted.engine.pool, "size") else "unbounded",
+        "pool": getattr(booted.engine.pool, "size", lambda: "unbounded")(),
         "connections": told.concurrency + CONSTANT,
         "jobs": ",".join(sorted(booted.known)),
         "policies": ",".join(sorted({cls.__magik__.policy or "" for cls in booted.known.values()})),

@@ -49,7 +49,9 @@ def stack() -> Iterator[ExitStack]:
 
 def now(app: psycopg.Connection[Any]) -> datetime:
     """By the database's clock, as the effects' times are."""
-    moment: datetime = (app.execute("SELECT clock_timestamp()").fetchone() or [None])[0]
+    row = app.execute("SELECT clock_timestamp()").fetchone()
+    assert row is not None
+    moment: datetime = row[0]
     return moment
 
 

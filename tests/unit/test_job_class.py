@@ -290,7 +290,7 @@ def _() -> type[Job]:
 @refused("MAGIK_ARG_DECLARATION", "tenant_id")
 def _() -> type[Job]:
     class A(Job):
-        tenant_id = arg()
+        tenant_id = arg()  # pyright: ignore[reportGeneralTypeIssues]
 
         def perform(self, session: Session) -> None: ...
 
