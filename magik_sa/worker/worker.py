@@ -12,9 +12,10 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
-from ..boot import Booted, Sessions, boot
+from ..boot import Booted, boot
 from ..claim import Claimed
 from ..logs import say
+from ..sessions import Sessions
 from ..settings import Settings, read, schema
 from .locker import Abandon, Assignment, Locker, Stop
 from .performer import Performer
@@ -54,10 +55,12 @@ class Worker:
     def start(self) -> None:
         """Boot, start the threads, and return when the worker listens."""
         self.booted = boot(self.settings, self._sessions)
+        place = self.booted.place
+        self._stop.clear()
         work: SimpleQueue[Claimed | None] = SimpleQueue()
         self.locker = Locker(_assignment(self.booted), work)
         self.performers = [
-            Performer(n + 1, work, self.locker.mail, self.booted.engine, self.booted.sessions, self._stop.is_set)
+            Performer(n + 1, work, self.locker.mail, place.engine, place.sessions, self._stop.is_set)
             for n in range(self.settings.concurrency)
         ]
         for thread in (*self.performers, self.locker):
@@ -78,7 +81,7 @@ class Worker:
             thread.join(max(0.0, end - time.monotonic()))
         ended = not any(thread.is_alive() for thread in (self.locker, *self.performers))
         if ended:
-            self.booted.engine.dispose()
+            self.booted.place.leave()
         return ended
 
     def abandon(self) -> list[str]:
@@ -118,14 +121,14 @@ def _assignment(booted: Booted) -> Assignment:
 
 def in_force(booted: Booted) -> dict[str, Any]:
     """What a worker works with, for its first log line; the password is masked."""
-    told = booted.settings
+    told, pool = booted.settings, booted.place.engine.pool
     return {
         "pid": os.getpid(),
         "database": booted.shown_url,
         "schema": schema() or "search_path",
         "queues": ",".join(told.queues),
         "concurrency": told.concurrency,
-        "pool": booted.engine.pool.size() if hasattr(booted.engine.pool, "size") else "unbounded",
+        "pool": pool.size() if hasattr(pool, "size") else "unbounded",
         "connections": told.concurrency + CONSTANT,
         "jobs": ",".join(sorted(booted.known)),
         "policies": ",".join(sorted({cls.__magik__.policy or "" for cls in booted.known.values()})),

@@ -20,7 +20,7 @@ job
 names rows server
 unknown committed enqueue wake claim timeout
 fence run recurring effects
-migrations.place migrations.v001 migrations alembic_plugin boot status acting doctor testing
+migrations.place migrations.v001 migrations alembic_plugin sessions database boot status acting doctor testing
 worker.signals worker.mailbox worker.book worker.idle worker.locker worker.performer worker.completer
 worker.scheduler worker.watchdog worker.worker worker worker.process worker.__main__
 cli.output cli.worker cli.jobs cli.queues cli.schedules cli.doctor cli.check cli.migrate cli.prune cli
