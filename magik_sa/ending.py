@@ -20,9 +20,9 @@ from .claim import INTERRUPTED
 from .errors import RunError
 from .failure import cut, describe, headline
 from .job import Job
+from .job_session import Run, fresh_session
 from .logs import say
 from .outcome import Discard, Outcome, Snooze, Superseded
-from .session import Run, fresh_session
 from .successor import release
 
 JOBS = Job.__table__

@@ -36,6 +36,11 @@ def headline(error: BaseException) -> str:
     return storable(f"{name}: {cut(text[: LONGEST_MESSAGE * 2], LONGEST_MESSAGE, len(text))}" if text else name)
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, or the driver's error inside it, without the hints on further lines."""
+    return headline(getattr(error, "orig", None) or error).splitlines()[0].rstrip(".")
+
+
 def _frames(error: BaseException) -> str:
     kept = traceback.extract_tb(error.__traceback__, limit=-FRAMES)
     return "".join(traceback.format_list(kept))

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from .attribute import read_all
 from .ending import denied, discard, fail, finish, interruption, roll_back, snooze
 from .failure import headline
+from .job_session import Run, job_session
 from .logs import say
 from .outcome import Discard, Outcome, Snooze, Superseded
 from .rows import Unreadable
-from .session import Run, job_session
 from .storable import invalid
 from .verb import authorise
 

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 
+from ..job_session import Run
 from ..run import run
-from ..session import Run
 from .locker import Ended, Locker
 
 

@@ -24,5 +24,6 @@ class Watchdog(threading.Thread):
                 say(logging.WARNING, "locking_connection_silent")
 
     def stop(self) -> None:
-        """End soon; nothing is waited for."""
+        """End, and return when it has ended; it waits for nothing itself."""
         self._end.set()
+        self.join()

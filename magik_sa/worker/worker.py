@@ -12,9 +12,10 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
-from ..boot import Booted, Sessions, boot
+from ..boot import Booted, boot
 from ..claim import Claimed
 from ..logs import say
+from ..sessions import Sessions
 from ..settings import Settings, read, schema
 from .locker import Abandon, Assignment, Locker, Stop
 from .performer import Performer
@@ -55,10 +56,12 @@ class Worker:
     def start(self) -> None:
         """Boot, start the threads, and return when the worker listens."""
         self.booted = boot(self.settings, self._sessions)
+        place = self.booted.place
+        self._stop.clear()
         work: SimpleQueue[Claimed | None] = SimpleQueue()
         self.locker = Locker(_assignment(self.booted), work)
         self.performers = [
-            Performer(n + 1, self.locker, self.booted.engine, self.booted.sessions, self._stop.is_set)
+            Performer(n + 1, self.locker, place.engine, place.sessions, self._stop.is_set)
             for n in range(self.settings.concurrency)
         ]
         self.watchdog = Watchdog(self.locker)
@@ -82,7 +85,7 @@ class Worker:
         ended = not any(thread.is_alive() for thread in (self.locker, *self.performers))
         if ended:
             self.watchdog.stop()
-            self.booted.engine.dispose()
+            self.booted.place.leave()
         return ended
 
     def abandon(self) -> list[str]:
@@ -91,6 +94,7 @@ class Worker:
         done = threading.Event()
         self.locker.mail.put(Abandon(done))
         done.wait(0.5)
+        self.watchdog.stop()
         say(logging.WARNING, "jobs_abandoned", job_ids=",".join(left), count=len(left))
         return left
 
@@ -122,14 +126,14 @@ def _assignment(booted: Booted) -> Assignment:
 
 def in_force(booted: Booted) -> dict[str, Any]:
     """What a worker works with, for its first log line; the password is masked."""
-    told = booted.settings
+    told, pool = booted.settings, booted.place.engine.pool
     return {
         "pid": os.getpid(),
         "database": booted.shown_url,
         "schema": schema() or "search_path",
         "queues": ",".join(told.queues),
         "concurrency": told.concurrency,
-        "pool": getattr(booted.engine.pool, "size", lambda: "unbounded")(),
+        "pool": getattr(pool, "size", lambda: "unbounded")(),
         "connections": told.concurrency + CONSTANT,
         "jobs": ",".join(sorted(booted.known)),
         "policies": ",".join(sorted({cls.__magik__.policy or "" for cls in booted.known.values()})),

@@ -13,10 +13,10 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from magik_sa import Job, context, fence, names, wake
 from magik_sa.claim import Busy, Claimed, Claims
 from magik_sa.job import declared
+from magik_sa.job_session import Run, follow
 from magik_sa.outcome import Outcome
 from magik_sa.run import run
 from magik_sa.server import connect_locking
-from magik_sa.session import Run, follow
 from tests.jobs import endings
 
 Session = sessionmaker[OrmSession]

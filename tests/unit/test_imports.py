@@ -19,8 +19,8 @@ kind sealed key expression attribute columns declaration body classes display ta
 job
 names rows server
 unknown committed enqueue wake claim timeout
-fence outcome successor session ending run recurring effects
-migrations.place migrations.v001 migrations alembic_plugin boot status acting doctor testing
+fence outcome successor job_session ending run recurring effects
+migrations.place migrations.v001 migrations alembic_plugin sessions database boot status acting doctor testing
 worker.signals worker.mailbox worker.book worker.idle worker.locker worker.performer worker.completer
 worker.scheduler worker.watchdog worker.worker worker worker.process worker.__main__
 cli.output cli.worker cli.jobs cli.queues cli.schedules cli.doctor cli.check cli.migrate cli.prune cli
