@@ -246,11 +246,23 @@ def _write(run: Run, statement: Update) -> bool:
 
 @contextmanager
 def _fresh_session(run: Run) -> Iterator[Session]:
-    """A Session of its own for on_failure, after the job's has ended."""
+    """A Session of its own for on_failure, after the job's has ended; open work goes back where on_failure raises.
+
+    The job is as its own last commit and the record of this failure left it, and no transaction is open.
+    """
     run.sessions.remove()
     session = run.sessions(bind=run.connection)
-    run.job = attach({**run.claimed.row, "version": run.fence.committed}, session)
-    yield session
+    try:
+        run.job = attach({**run.claimed.row, "version": run.fence.committed}, session)
+        session.refresh(run.job, ["error_count", "last_error", "failed_at", "expired_at", *_readable_args(run)])
+        session.commit()
+        yield session
+    finally:
+        run.sessions.remove()
+
+
+def _readable_args(run: Run) -> list[str]:
+    return [] if isinstance(run.claimed.row["args"], Unreadable) else ["args"]
 
 
 def _roll_back(session: Session) -> None:
