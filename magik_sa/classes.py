@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from inspect import getattr_static, iscoroutinefunction
+from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column
@@ -102,7 +102,7 @@ def _refuse_reserved(cls: Any, arguments: Mapping[str, Argument], reserved: set[
 
 def _check(cls: Any, job: Any, own_table: bool) -> None:
     declaration = cls.__magik__
-    if cls.perform is job.perform or iscoroutinefunction(cls.perform):
+    if cls.perform is job.perform or not _ordinary(cls.perform):
         what = f"{cls.__qualname__} has no perform(self, session), an ordinary function. Abstract: __abstract__ = True."
         raise DeclarationError("MAGIK_OPTION_INVALID", what, field="perform")
     if own_table and declaration.idempotent_by:
@@ -113,6 +113,12 @@ def _check(cls: Any, job: Any, own_table: bool) -> None:
         what = f"{cls.__qualname__}.{columns[0]} is a column, and the class has no table of its own."
         raise DeclarationError("MAGIK_COLUMN_WITHOUT_TABLE", what, field=columns[0])
     declaration.check()
+
+
+def _ordinary(method: object) -> bool:
+    """Whether calling it does the work. A generator or a coroutine would be made and dropped, and the job be done."""
+    kinds = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
+    return callable(method) and not any(is_kind(method) for is_kind in kinds)
 
 
 def _has_table_of_its_own(cls: Any, job: Any) -> bool:

@@ -17,6 +17,7 @@ from .carried import context
 from .claim import Claimed
 from .fence import Fence
 from .job import Job, declared
+from .rows import Unreadable
 
 COLUMNS = tuple(column.key for column in Job.__table__.columns)
 
@@ -56,11 +57,20 @@ def job_session(run: Run) -> Iterator[Session]:
 
 @contextmanager
 def fresh_session(run: Run) -> Iterator[Session]:
-    """Another Session for the same job, after its own has ended: for on_failure."""
+    """Another Session for the same job, after its own has ended: for on_failure.
+
+    The job is as its own last commit and the record of this failure left it, and no transaction is open.
+    """
     run.sessions.remove()
     run.claimed.row["version"] = run.fence.committed
     with _opened(run) as session:
+        session.refresh(run.job, ["error_count", "last_error", "failed_at", "expired_at", *_readable_args(run)])
+        session.commit()
         yield session
+
+
+def _readable_args(run: Run) -> list[str]:
+    return [] if isinstance(run.claimed.row["args"], Unreadable) else ["args"]
 
 
 @contextmanager

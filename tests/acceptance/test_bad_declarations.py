@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -50,6 +50,26 @@ def test_an_argument_cannot_be_named_like_something_that_a_job_has(name: str) ->
 def test_nor_can_one_that_is_declared_by_its_annotation_alone(name: str) -> None:
     error = refusal(__annotations__={name: Mapped[int]})
     assert (error.code, error.field) == ("MAGIK_NAME_RESERVED", name)
+
+
+async def coroutine(*_: object) -> None:
+    """Does nothing until it is awaited."""
+
+
+def generator(*_: object) -> Iterator[None]:
+    """Does nothing until it is asked for something."""
+    yield
+
+
+async def asynchronous_generator(*_: object) -> AsyncIterator[None]:
+    """Does nothing at all."""
+    yield
+
+
+@pytest.mark.parametrize("perform", [None, 5, coroutine, generator, asynchronous_generator])
+def test_a_perform_that_would_not_do_the_work_when_it_is_called_is_refused(perform: object) -> None:
+    error = refusal(perform=perform)
+    assert (error.code, error.field) == ("MAGIK_OPTION_INVALID", "perform")
 
 
 MISSPELT: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
