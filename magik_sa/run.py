@@ -22,6 +22,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from .attribute import read_all
 from .claim import INTERRUPTED, Claimed
+from .context import context
 from .errors import RunError
 from .failure import cut, describe, headline
 from .fence import Fence, guard
@@ -70,7 +71,7 @@ class Run:
 def run(run: Run) -> Outcome:
     """Run one job to its outcome. Never raises: whatever a job raises is that job's failure."""
     try:
-        with _session(run) as session:
+        with _carried(run), _session(run) as session:
             run.job = attach(run.claimed.row, session)
             run.job.__dict__["_magik_stopping"] = run.stopping
             guard(run.job, session, run.fence)
@@ -114,6 +115,17 @@ def attach(row: dict[str, Any], session: Session) -> Job:
     make_transient_to_detached(job)
     session.add(job)
     return job
+
+
+@contextmanager
+def _carried(run: Run) -> Iterator[None]:
+    """What travelled with the job is the context for as long as it runs, and of what it adds."""
+    carried = run.claimed.row["context"]
+    token = context.set(carried if isinstance(carried, dict) else {})
+    try:
+        yield
+    finally:
+        context.reset(token)
 
 
 @contextmanager
