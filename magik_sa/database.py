@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Engine
+from sqlalchemy import URL, Connection, Engine
 
 from . import migrations, server
 from .errors import BootError, MagikError
 from .failure import first_line
+from .sessions import parse
 from .settings import Settings, schema
 
 POOLER_ROUNDS = 10
+PATIENCE = 2.0  # seconds for an answer that one session gives at once, whatever another does
 
 
 def check_server(locking: str, engine: Engine, settings: Settings) -> Iterator[MagikError]:
     """The server can be reached, written to, holds a schema we know, keeps sessions, and has room."""
+    url = parse(settings.locking_url) if settings.locking_url else engine.url
+    findings = [*_reaching(url, check_locking(locking, settings))]
+    yield from findings
+    if all(finding.code == "MAGIK_CONNECTION_BUDGET" for finding in findings):
+        yield from _reaching(engine.url, check_tables(engine))
+
+
+def _reaching(url: URL, checks: Iterator[MagikError]) -> Iterator[MagikError]:
+    """What `checks` find there, or that they could not be made."""
     try:
-        with engine.connect() as application:
-            yield from check_schema(application)
-        with server.connect_locking(locking, settings.app_name) as connection:
-            yield from check_budget(connection, settings.concurrency)
-        yield from check_pooler(locking)
+        yield from checks
     except BootError as error:
         yield error
     except Exception as error:
-        fault = f"{engine.url.render_as_string()} cannot be reached: {first_line(error)}."
+        fault = f"{url.render_as_string()} cannot be reached: {first_line(error)}."
         yield BootError("MAGIK_DATABASE_UNREACHABLE", fault, field="database-url")
+
+
+def check_locking(locking: str, settings: Settings) -> Iterator[MagikError]:
+    """Sessions last here, first of all: a pooler may not even let the other questions through."""
+    refuse_pooler(locking)
+    with server.connect_locking(locking, settings.app_name) as connection:
+        yield from check_budget(connection, settings.concurrency)
+
+
+def check_tables(engine: Engine) -> Iterator[MagikError]:
+    """The application's own way leads to our tables."""
+    with engine.connect() as application:
+        yield from check_schema(application)
 
 
 def check_schema(connection: Connection) -> Iterator[MagikError]:
@@ -57,22 +79,18 @@ def check_budget(connection: psycopg.Connection[Any], concurrency: int) -> Itera
         yield BootError("MAGIK_CONNECTION_BUDGET", fault, field="concurrency")
 
 
-def check_pooler(locking: str) -> Iterator[MagikError]:
+def refuse_pooler(locking: str) -> None:
     """A session is a session: behind a transaction pooler locks would guard nothing, and nobody would notice.
 
     One connection asks who serves it, before, while and after another holds a transaction open. No lock is used
     as a probe: it would stay on the pooler's connection.
     """
-    fault = "Sessions do not last here: the server seems to stand behind a pooler in transaction or statement mode."
-    try:
-        with _plain(locking) as a, _plain(locking) as b:
-            honest = all(_same_backend(a, b) for _ in range(POOLER_ROUNDS))
-    except psycopg.OperationalError:
-        raise
-    except psycopg.Error as error:
-        fault, honest = f"{fault} ({first_line(error)})", False
-    if not honest:
-        yield BootError("MAGIK_ADVISORY_LOCK_UNAVAILABLE", fault, field="locking-url")
+    with closing(_plain(locking)) as a, closing(_plain(locking)) as b:
+        if not all(_same_backend(a, b) for _ in range(POOLER_ROUNDS)):
+            fault = (
+                "Sessions do not last here: the server seems to stand behind a pooler in transaction or statement mode."
+            )
+            raise BootError("MAGIK_ADVISORY_LOCK_UNAVAILABLE", fault, field="locking-url")
 
 
 def _plain(locking: str) -> psycopg.Connection[Any]:
@@ -80,13 +98,22 @@ def _plain(locking: str) -> psycopg.Connection[Any]:
 
 
 def _same_backend(a: psycopg.Connection[Any], b: psycopg.Connection[Any]) -> bool:
+    """Statement mode refuses the transaction; a pooler whose only connection has it leaves the other waiting."""
     first = _pid(a)
-    with b.transaction():
-        other, second = _pid(b), _pid(a)
-    return first == second != other
+    try:
+        with b.transaction():
+            other, second = _pid(b), _pid(a)
+    except psycopg.errors.ProtocolViolation:
+        return False
+    return first is not None and first == second != other
 
 
-def _pid(connection: psycopg.Connection[Any]) -> int:
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    assert row is not None
-    return int(row[0])
+def _pid(connection: psycopg.Connection[Any]) -> int | None:
+    """Who serves this connection; None if no answer comes. Asked below psycopg, which would wait for ever."""
+    connection.pgconn.send_query(b"SELECT pg_backend_pid()")
+    if not select.select([connection], [], [], PATIENCE)[0]:
+        return None
+    results = [*iter(connection.pgconn.get_result, None)]
+    if (pid := results[0].get_value(0, 0)) is None:
+        raise psycopg.OperationalError(results[0].get_error_message())
+    return int(pid)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection
@@ -48,7 +47,8 @@ def job_session(run: Run) -> Iterator[Session]:
     """The job's Session, with the job in it and the context it was added in; closed whatever happens."""
     with _opened(run) as session:
         successor.expect(run.job, session)
-        token = context.set(MappingProxyType(run.claimed.row["context"] or {}))
+        carried = run.claimed.row["context"]
+        token = context.set(carried if isinstance(carried, dict) else {})
         try:
             yield session
         finally:

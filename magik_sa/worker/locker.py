@@ -18,7 +18,7 @@ import psycopg
 from .. import names, wake
 from ..claim import Claimed, Claims, LockLost, Owner
 from ..errors import BootError, WorkerError
-from ..failure import headline
+from ..failure import first_line, headline
 from ..logs import say
 from ..outcome import Outcome
 from ..server import connect_locking
@@ -130,7 +130,7 @@ class Locker(threading.Thread):
                 return True
             except (psycopg.Error, BootError) as error:
                 if time.monotonic() - started > self.assignment.database_timeout:
-                    raise WorkerError("MAGIK_DATABASE_LOST", f"No connection: {headline(error)}.") from error
+                    raise WorkerError("MAGIK_DATABASE_LOST", f"No connection: {first_line(error)}.") from error
                 say(logging.WARNING, "database_unreachable", error=headline(error), next_try_s=round(pause, 2))
             select.select([self.mail], [], [], pause * random.uniform(0.8, 1.2))
             pause = min(pause * 2, LONGEST_PAUSE)

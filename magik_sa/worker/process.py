@@ -23,6 +23,7 @@ from .worker import Worker
 
 DRAINED, REFUSED, DEADLINE, LOST = 0, 2, 3, 4
 WATCH_EVERY = 1.0  # seconds between two looks at the threads
+READY_EVERY = 0.02  # seconds between two until the worker listens
 
 
 class OneLine(click.Command):
@@ -57,10 +58,11 @@ def command(signals: Signals, /, **options: Any) -> NoReturn:
     try:
         worker = Worker(**options)
         to_stderr(worker.settings.log_format)
-        worker.start()
+        worker.boot()
     except BootRefused as refused:
         refuse(refused.findings)
-    signals.arm()
+    signals.arm()  # before anything is claimed, so that whatever was claimed is drained
+    worker.launch()
     end(work(worker, signals))
 
 
@@ -73,7 +75,7 @@ def refuse(findings: list[MagikError]) -> NoReturn:
 
 def work(worker: Worker, signals: Signals) -> int:
     """Watch the threads until a signal comes, then drain."""
-    while not signals.wait(WATCH_EVERY):
+    while not signals.wait(WATCH_EVERY if worker.ready(0) else READY_EVERY):
         if worker.failed():
             failure = worker.locker.failure
             click.echo(str(failure) if isinstance(failure, MagikError) else "MAGIK_THREAD_DIED: see the log.", err=True)

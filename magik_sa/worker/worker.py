@@ -41,6 +41,7 @@ class Worker:
         self._sessions = None if isinstance(session, str) else session
         self.settings: Settings = read({"database_url": database_url, "session": named, **_tuples(options)})
         self._stop = threading.Event()
+        self._ready = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -55,10 +56,20 @@ class Worker:
 
     def start(self) -> None:
         """Boot, start the threads, and return when the worker listens."""
+        self.boot()
+        self.launch()
+        while not self.ready(0.1) and self.locker.is_alive():
+            pass
+
+    def boot(self) -> None:
+        """Prove that the worker can work. Raises `BootRefused`; nothing is claimed yet."""
         self.booted = boot(self.settings, self._sessions)
-        place = self.booted.place
+
+    def launch(self) -> None:
+        """Start the threads. Returns at once; from now on there may be something to drain."""
+        self._ready = False
         self._stop.clear()
-        work: SimpleQueue[Claimed | None] = SimpleQueue()
+        place, work = self.booted.place, SimpleQueue[Claimed | None]()
         self.locker = Locker(_assignment(self.booted), work)
         self.performers = [
             Performer(n + 1, self.locker, place.engine, place.sessions, self._stop.is_set)
@@ -67,10 +78,14 @@ class Worker:
         self.watchdog = Watchdog(self.locker)
         for thread in (*self.performers, self.locker, self.watchdog):
             thread.start()
-        while not self.locker.ready.wait(0.1) and self.locker.is_alive():
-            pass
-        if self.locker.ready.is_set():
-            say(logging.INFO, "ready", **in_force(self.booted))
+
+    def ready(self, seconds: float) -> bool:
+        """Wait up to `seconds` until the worker listens; whether it does. Says so in the log, once."""
+        if self._ready or not self.locker.ready.wait(seconds):
+            return self._ready
+        self._ready = True
+        say(logging.INFO, "ready", **in_force(self.booted))
+        return True
 
     def stop(self) -> None:
         """Claim nothing more; what runs may end. Returns at once."""

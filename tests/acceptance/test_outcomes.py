@@ -14,8 +14,8 @@ from psycopg.rows import DictRow, dict_row
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
-from magik_sa import Job
-from tests.jobs.outcomes import Advancing, Asking, Discarding, Failing, FailingTwice, Jittery, Kept
+from magik_sa import Job, context
+from tests.jobs.outcomes import Advancing, Asking, Carrying, Discarding, Failing, FailingTwice, Jittery, Kept
 from tests.tools.effects import Effects
 from tests.tools.waiting import never, until
 from tests.tools.workers import WorkerProcess
@@ -32,7 +32,7 @@ class House:
     @contextmanager
     def worker(self) -> Iterator[WorkerProcess]:
         """Works until the block ends; then it has to drain."""
-        with WorkerProcess(self.database, "tests.jobs.outcomes", concurrency=2, poll_interval="500ms") as worker:
+        with WorkerProcess(self.database, "tests.jobs.outcomes", concurrency=1, poll_interval="500ms") as worker:
             yield worker.wait_ready()
             assert worker.terminate() == 0
 
@@ -183,3 +183,15 @@ def test_a_policy_that_says_no_ends_the_job_and_one_that_fails_is_a_failed_try(h
     assert failed["last_error"].startswith("ValueError: the policy itself failed\n")
     assert [effect.note for effect in house.effects.rows()] == ["yes"]
     assert sorted(house.notes()) == ["asked no", "asked yes", "on_failure no", "on_failure raise"]
+
+
+def test_what_was_set_when_a_job_was_built_is_there_when_it_runs_and_travels_on(house: House) -> None:
+    token = context.set({"actor": "ada"})
+    job = Carrying()
+    context.reset(token)
+    with house.worker():
+        house.add(job)
+        until(lambda: len(house.notes()) == 2, what="the job and the one that it added have run")
+        house.add(Carrying(again=False))
+        until(lambda: len(house.notes()) == 3, what="a job that nothing travels with has run")
+    assert house.notes() == ["carried {'actor': 'ada'}"] * 2 + ["carried {}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import text
 from sqlalchemy.orm import Mapped, Session
 
-from magik_sa import Job, Retries, arg, policy
+from magik_sa import Job, Retries, arg, context, policy
 from tests.tools.effects import record
 
 
@@ -108,6 +108,17 @@ class Advancing(Job, policy="system"):
 
     def on_failure(self, session: Session, error: BaseException) -> None:
         write(session, f"came to {self.at} in {self.error_count} tries")
+
+
+class Carrying(Job, policy="system"):
+    """Tells what travelled with it, and lets another tell the same."""
+
+    again: Mapped[bool] = arg(default=True)
+
+    def perform(self, session: Session) -> None:
+        write(session, f"carried {dict(context.get())}")
+        if self.again:
+            session.add(Carrying(again=False))
 
 
 @policy("ask")

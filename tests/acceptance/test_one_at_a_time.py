@@ -1,0 +1,69 @@
+"""While a job runs nobody starts it again: neither its key, nor how long it lasts, nor any timer does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session as OrmSession
+
+from tests.jobs.lasting import Lasting, LastingKeyed
+from tests.tools.effects import Effects
+from tests.tools.waiting import until
+from tests.tools.workers import WorkerProcess
+
+LASTING = "tests.jobs.lasting"
+
+
+@pytest.fixture
+def app(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+def test_a_key_that_runs_is_neither_queued_nor_run_again(
+    app: psycopg.Connection[Any], database: str, engine: Engine, effects: Effects
+) -> None:
+    """C3: ten transactions add it while it runs; the running row is not touched, and their own rows are there."""
+    app.execute("CREATE TABLE orders (number integer)")
+    job = LastingKeyed(tenant_id=1, seconds=2.5)
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(WorkerProcess(database, LASTING, concurrency=1)).wait_ready()
+        with OrmSession(engine) as session, session.begin():
+            session.add(job)
+        until(lambda: effects.starts(job.id), what="the job runs")
+        before = app.execute("SELECT * FROM magik_jobs").fetchall()
+        for number in range(10):
+            with OrmSession(engine) as session, session.begin():
+                session.execute(text("INSERT INTO orders VALUES (:number)"), {"number": number})
+                session.add(again := LastingKeyed(tenant_id=1, seconds=2.5))
+                session.flush()
+                assert (again.is_repeat, again.repeat_of) == (True, job.id)
+        assert effects.finished() == 0, "the job still runs"
+        assert app.execute("SELECT * FROM magik_jobs").fetchall() == before
+        until(lambda: app.execute("SELECT count(*) FROM magik_jobs").fetchone() == (0,), what="the job is done")
+    assert app.execute("SELECT count(*) FROM orders").fetchone() == (10,)
+    assert (effects.count(), effects.overlaps("LastingKeyed", same_job=False)) == (1, [])
+
+
+def test_a_job_that_outlasts_every_timer_runs_once(
+    app: psycopg.Connection[Any], database: str, engine: Engine, effects: Effects
+) -> None:
+    """C24: longer than poll, hint, the locking connection's heartbeat (10 s) and the server's keepalives."""
+    timers = {"poll_interval": "50ms", "shutdown_timeout": "100ms", "database_timeout": "100ms"}
+    with ExitStack() as stack:
+        workers = [stack.enter_context(WorkerProcess(database, LASTING, concurrency=1, **timers)) for _ in range(3)]  # type: ignore[arg-type]
+        for worker in workers:
+            worker.wait_ready()
+        with OrmSession(engine) as session, session.begin():
+            session.add(Lasting(seconds=11.5))
+        until(lambda: app.execute("SELECT count(*) FROM magik_jobs").fetchone() == (0,), 20, what="the job is done")
+        for worker in workers:
+            worker.expect_alive()
+    assert (effects.count(), effects.finished()) == (1, 1)
+    assert sum(worker.stderr().count("event=job_") for worker in workers) == 1

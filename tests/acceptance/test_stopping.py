@@ -1,0 +1,161 @@
+"""A stop signal ends the worker in time, at every moment of its life, and what it leaves behind runs elsewhere."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session as OrmSession
+
+from magik_sa import Job
+from tests.jobs.lasting import Lasting
+from tests.jobs.ledger import Posting, open_books
+from tests.tools.effects import Effects
+from tests.tools.server import Server
+from tests.tools.sessions import ONE_KEY, advisory_locks
+from tests.tools.waiting import until
+from tests.tools.workers import WorkerProcess
+
+DRAINED, DEADLINE = 0, 3
+
+
+@pytest.fixture
+def app(dsn: str, engine: Engine) -> Iterator[psycopg.Connection[Any]]:
+    open_books(engine)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def add(engine: Engine) -> Callable[..., None]:
+    """Adds jobs in a transaction of their own."""
+
+    def add(*jobs: Job) -> None:
+        with OrmSession(engine) as session, session.begin():
+            session.add_all(jobs)
+
+    return add
+
+
+def count(app: psycopg.Connection[Any], table: str) -> int:
+    return int((app.execute(f"SELECT count(*) FROM {table}".encode()).fetchone() or [0])[0])
+
+
+def ended_within(seconds: float, worker: WorkerProcess) -> int:
+    """SIGTERM; the exit code of a worker that has ended in this time."""
+    began = time.monotonic()
+    code = worker.terminate()
+    assert time.monotonic() - began < seconds
+    return code
+
+
+def test_jobs_that_outlast_the_shutdown_timeout_run_again_elsewhere(
+    app: psycopg.Connection[Any], database: str, dsn: str, add: Callable[..., None], effects: Effects
+) -> None:
+    """C35: out within the timeout plus one second, with a code that is not 0; nothing half-done, and no failed try."""
+    with WorkerProcess(database, "tests.jobs.ledger", concurrency=4, shutdown_timeout="1s") as a:
+        a.wait_ready()
+        jobs = [Posting(seconds=1.8 + 30 * (n < 3)) for n in range(4)]  # the last ends after the timeout, if it may
+        add(*jobs)
+        until(lambda: effects.count() == 4, what="four jobs run")
+        assert ended_within(2, a) == DEADLINE
+        assert all(str(job.id) in a.stderr() for job in jobs)
+    until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, 1, what="the locks are free")
+    assert (count(app, "entries"), count(app, "magik_claims")) == (0, 0)
+    app.execute("""UPDATE magik_jobs SET args = args || '{"seconds": 0}', version = version + 1""")
+    with WorkerProcess(database, "tests.jobs.ledger", concurrency=4) as b:
+        b.wait_ready()
+        until(lambda: effects.count() == 8, 3, what="all four are started again")
+        until(lambda: count(app, "magik_jobs") == 0, what="all four are done")
+    assert {row.note for row in effects.rows()} == {"attempt 1"}
+    assert count(app, "entries") == 4
+
+
+def test_jobs_that_end_within_the_shutdown_timeout_end_well(
+    app: psycopg.Connection[Any], database: str, dsn: str, add: Callable[..., None], effects: Effects
+) -> None:
+    """Nothing new is claimed meanwhile."""
+    with WorkerProcess(database, "tests.jobs.ledger", concurrency=2, shutdown_timeout="5s") as worker:
+        worker.wait_ready()
+        add(*(Posting(seconds=1) for _ in range(6)))
+        until(lambda: effects.count() == 2, what="two jobs run")
+        assert ended_within(3, worker) == DRAINED
+    assert (effects.count(), effects.finished(), count(app, "entries"), count(app, "magik_jobs")) == (2, 2, 2, 4)
+    assert (count(app, "magik_claims"), count(app, "magik_workers")) == (0, 0)
+
+
+# ---- while it boots
+
+SLOW = """
+import sys, time
+for tenth in range(21):
+    print(f"tenth {tenth}.", file=sys.stdout, flush=True)
+    time.sleep(0.1)
+from tests.jobs.lasting import Lasting
+"""
+
+
+def handles_sigterm(worker: WorkerProcess) -> bool:
+    """Whether the process has taken the signal over, by the kernel's own account."""
+    caught = Path(f"/proc/{worker.pid}/status").read_text().split("SigCgt:")[1].split()[0]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_a_signal_while_the_worker_boots_is_not_lost(
+    app: psycopg.Connection[Any], database: str, add: Callable[..., None], tmp_path: Path, effects: Effects
+) -> None:
+    """C36: at the first moment, three times during a slow import, and right after it."""
+    (tmp_path / "slow_to_import.py").write_text(SLOW)
+    add(Lasting())
+    said = [None, "tenth 0.", "tenth 10.", "tenth 19.", "tenth 20."]
+    with ExitStack() as stack:
+        workers = [stack.enter_context(WorkerProcess(database, "slow_to_import", path=tmp_path)) for _ in said]
+        with ThreadPoolExecutor(len(said)) as threads:
+            codes = list(threads.map(stop_when, workers, said))
+        assert codes == [0] * 5, [worker.stderr() for worker in workers]
+        assert all("Traceback" not in worker.stderr() for worker in workers)
+    assert (effects.count(), count(app, "magik_jobs"), count(app, "magik_claims")) == (0, 1, 0)
+
+
+def stop_when(worker: WorkerProcess, said: str | None) -> int:
+    """Stop it when it has said so; None: as soon as it can be stopped."""
+    until(lambda: handles_sigterm(worker), 20, every=0.001, what="the signal is taken over")
+    until(lambda: said is None or said in worker.stdout(), 20, every=0.005, what=f"{said}")
+    return ended_within(3, worker)
+
+
+# ---- when it is ready
+
+
+@pytest.mark.slow
+def test_every_start_and_stop_is_an_orderly_one(
+    app: psycopg.Connection[Any], database: str, add: Callable[..., None], server: Server, effects: Effects
+) -> None:
+    """C64: idle, half-busy and busy; 0 each time, no traceback, and nothing in the server's log."""
+    before = len(server.cluster.read_log()) if server.cluster else 0
+    for busy in (0, 1, 2):
+        add(*(Lasting(seconds=0.5) for _ in range(4 * busy)))
+        with ThreadPoolExecutor(4) as threads:
+            logs = list(threads.map(lambda _: start_and_stop(database), range(4)))
+        assert not any("Traceback" in log or "Fatal" in log or "locker_died" in log for log in logs)
+        assert all("event=drained" in log for log in logs)
+        app.execute("DELETE FROM magik_jobs")
+    assert effects.count() == effects.finished()
+    assert (count(app, "magik_claims"), count(app, "magik_workers")) == (0, 0)
+    if server.cluster:
+        assert "unexpected EOF" not in server.cluster.read_log()[before:]
+
+
+def start_and_stop(database: str) -> str:
+    with WorkerProcess(database, "tests.jobs.lasting", concurrency=2) as worker:
+        worker.wait_ready()
+        assert ended_within(2, worker) == DRAINED
+    return worker.stderr()

@@ -1,0 +1,32 @@
+"""Jobs that last, and a module that takes its time to be imported."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy.orm import Mapped, Session
+
+from magik_sa import Job, arg
+from tests.tools.effects import effect
+
+
+class Lasting(Job, policy="system"):
+    """Lasts as long as it is told."""
+
+    seconds: Mapped[float] = arg(default=0.0)
+
+    def perform(self, session: Session) -> None:
+        with effect(self):
+            time.sleep(self.seconds)
+
+
+class LastingKeyed(Job, policy="system"):
+    """At most one live job a tenant."""
+
+    idempotent_by = "tenant_id"
+    tenant_id: Mapped[int] = arg()
+    seconds: Mapped[float] = arg(default=0.0)
+
+    def perform(self, session: Session) -> None:
+        with effect(self):
+            time.sleep(self.seconds)
