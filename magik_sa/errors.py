@@ -51,7 +51,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_POLICY_DENIED": "The job's policy said no.",
     # worker: the process ends with a failure code
     "MAGIK_DATABASE_LOST": "The database was out of reach beyond the bound; start the worker again.",
-    "MAGIK_THREAD_DIED": "A part of the worker ended unexpectedly; the log has its traceback. Start the worker again.",
+    "MAGIK_THREAD_DIED": "The log or stderr has its traceback. Start the worker again.",
 }
 
 

@@ -77,8 +77,7 @@ def work(worker: Worker, signals: Signals) -> int:
     """Watch the threads until a signal comes, then drain."""
     while not signals.wait(WATCH_EVERY if worker.ready(0) else READY_EVERY):
         if worker.failed():
-            failure = worker.locker.failure
-            click.echo(str(failure) if isinstance(failure, MagikError) else "MAGIK_THREAD_DIED: see the log.", err=True)
+            click.echo(str(worker.failure()), err=True)
             return LOST
     return drain(worker, signals)
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from ..boot import Booted, boot
 from ..claim import Claimed
+from ..errors import MagikError, WorkerError
 from ..logs import say
 from ..sessions import Sessions
 from ..settings import Settings, read, schema
@@ -115,8 +116,17 @@ class Worker:
 
     def failed(self) -> bool:
         """Whether a part that cannot be healed has ended by itself."""
-        threads = (self.locker, *self.performers)
-        return not self._stop.is_set() and not all(thread.is_alive() for thread in threads)
+        return not self._stop.is_set() and bool(self._dead())
+
+    def failure(self) -> MagikError:
+        """What is to be said of that."""
+        if isinstance(self.locker.failure, MagikError):
+            return self.locker.failure
+        return WorkerError("MAGIK_THREAD_DIED", f"{', '.join(self._dead())} ended unexpectedly.")
+
+    def _dead(self) -> list[str]:
+        threads = (self.locker, *self.performers, self.watchdog)
+        return [thread.name for thread in threads if not thread.is_alive()]
 
 
 def _tuples(options: dict[str, Any]) -> dict[str, Any]:

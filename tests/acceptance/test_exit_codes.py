@@ -69,6 +69,14 @@ def test_a_database_that_is_lost_beyond_the_bound_is_4(
             assert last_line(worker).startswith("MAGIK_DATABASE_LOST: ")
 
 
+def test_a_part_that_ends_by_itself_is_4(database: str, engine: Engine, effects: Effects) -> None:
+    """No job can do it, so a fault of the worker's own is put in."""
+    run_for_long(engine)
+    with WorkerProcess(database, LASTING, program=["-m", "tests.controls.a_thread_dies"]) as worker:
+        assert worker.wait(20) == LOST
+        assert last_line(worker).startswith("MAGIK_THREAD_DIED: magik-performer-")
+
+
 def last_line(worker: WorkerProcess) -> str:
     return worker.stderr().splitlines()[-1]
 
