@@ -218,8 +218,11 @@ def run(start: Start, database: str, modules: Path, folder: Path) -> tuple[int, 
 
 
 @pytest.mark.parametrize("name", STARTS)
-def test_a_worker_refuses_to_start(ended: Mapping[str, tuple[int, str]], name: str) -> None:
+def test_a_worker_refuses_to_start(ended: Mapping[str, tuple[int, str]], server: Server, name: str) -> None:
     code, stderr = ended[name]
+    if name == "wrong password" and READY.search(stderr) and server.cluster is None:
+        assert "s3cr3t" not in stderr
+        pytest.skip("the server of MAGIK_TEST_DATABASE_URL asks for no password")
     lines = stderr.splitlines()
     assert [line.split(":")[0] for line in lines] == [code for code, _ in STARTS[name].findings], stderr
     for line, (_, word) in zip(lines, STARTS[name].findings, strict=True):
