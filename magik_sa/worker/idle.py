@@ -24,6 +24,7 @@ class Idle:
     def __init__(self, connection: psycopg.Connection[Any], names: Names, queues: Collection[str], poll: float) -> None:
         self._connection, self._names, self._queues, self._poll = connection, names, queues, poll
         self._flags: dict[str, Flag] = {}
+        self._untold: set[str] = set()  # queues whose flag was given up while threads were free
         self._pause = SHORTEST
         self._poll_at = self._due_at = self._look_at = 0.0
         self._hint_at = time.monotonic()
@@ -33,18 +34,24 @@ class Idle:
         missing = [queue for queue in self._queues if self._flags.get(queue) is not Flag.OURS]
         tried = {queue: wake.raise_flag(self._connection, self._names, queue) for queue in missing}
         self._flags.update(tried)
+        self._untold.clear()
         self._pause = min(self._pause * 2, LONGEST) if Flag.PRODUCER in tried.values() else SHORTEST
         return Flag.OURS in tried.values()
 
     def lower_flags(self, *, tell: bool) -> None:
-        """Give the flags up; `tell` asks a waiting peer to take them (this worker is full, or stops)."""
+        """Give the flags up; `tell` asks a waiting peer to take them (this worker is full, or stops).
+
+        Those given up before without a word are told of then: nobody has waited with a flag since.
+        """
         ours = [queue for queue, flag in self._flags.items() if flag is Flag.OURS]
         self._flags.clear()
         self._pause = SHORTEST
+        self._untold.update(ours)
         for queue in ours:
             wake.lower_flag(self._connection, self._names, queue)
-        if ours and tell:
-            wake.notify(self._connection, self._names, ours)
+        if tell and self._untold:
+            wake.notify(self._connection, self._names, self._untold)
+            self._untold.clear()
 
     def settle(self, known: Collection[str]) -> None:
         """Nothing is due now: set the times at which to look again."""

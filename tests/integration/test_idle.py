@@ -1,0 +1,93 @@
+"""How an idle locker raises and lowers its flags, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from magik_sa import names
+from magik_sa.server import connect_locking
+from magik_sa.worker.idle import Idle
+from tests.tools.sessions import TWO_KEYS, advisory_locks
+
+
+class Waiting:
+    """A locker's connection and how it waits, without the locker."""
+
+    def __init__(self, dsn: str, app_name: str) -> None:
+        self.connection = connect_locking(dsn, app_name)
+        found = names.find(self.connection, None)
+        self.connection.execute(f"LISTEN {found.channel}")
+        self.idle = Idle(self.connection, found, ["mail", "payments"], 5.0)
+
+    def heard(self) -> list[str]:
+        """The queues that somebody has told of by now."""
+        return sorted(note.payload for note in self.connection.notifies(timeout=0.2))
+
+
+@pytest.fixture
+def one(dsn: str) -> Iterator[Waiting]:
+    waiting = Waiting(dsn, "one")
+    yield waiting
+    waiting.connection.close()
+
+
+@pytest.fixture
+def two(dsn: str) -> Iterator[Waiting]:
+    waiting = Waiting(dsn, "two")
+    yield waiting
+    waiting.connection.close()
+
+
+def flags(dsn: str) -> int:
+    return advisory_locks(dsn)[TWO_KEYS]
+
+
+def test_a_worker_that_is_full_tells_its_peers(dsn: str, one: Waiting, two: Waiting) -> None:
+    assert one.idle.raise_flags()
+    assert not two.idle.raise_flags()
+    assert flags(dsn) == 2
+    one.idle.lower_flags(tell=True)
+    assert (flags(dsn), two.heard()) == (0, ["mail", "payments"])
+
+
+def test_flags_given_up_without_a_word_are_told_of_when_the_worker_is_full(one: Waiting, two: Waiting) -> None:
+    """It found a job and had threads left, then its last thread got one: nobody has waited with a flag since."""
+    one.idle.raise_flags()
+    one.idle.lower_flags(tell=False)
+    assert two.heard() == []
+    one.idle.lower_flags(tell=True)
+    assert two.heard() == ["mail", "payments"]
+    one.idle.lower_flags(tell=True)
+    assert two.heard() == [], "told once"
+
+
+def test_flags_that_were_tried_again_are_nobodys_debt(one: Waiting, two: Waiting) -> None:
+    one.idle.raise_flags()
+    one.idle.lower_flags(tell=False)
+    two.idle.raise_flags()
+    one.idle.raise_flags()
+    one.idle.lower_flags(tell=True)
+    assert two.heard() == []
+
+
+def test_beside_an_open_producer_the_pauses_grow_and_beside_a_peer_they_do_not(
+    dsn: str, one: Waiting, two: Waiting
+) -> None:
+    with psycopg.connect(dsn) as producer:
+        producer.execute("INSERT INTO magik_jobs (job_class, queue) VALUES ('Any', 'mail')")
+        pauses = [pause(one) for _ in range(6)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 0.03
+    assert 0.05 < pauses[-1] <= 0.1
+    assert one.idle.raise_flags()
+    assert 0.3 < pause(two) <= 1.0  # as long as the look for dead workers, at most
+
+
+def pause(waiting: Waiting) -> float:
+    waiting.idle.raise_flags()
+    waiting.idle.tick(["Any"])  # the look for dead workers, which would be due at once
+    waiting.idle.settle(["Any"])
+    return waiting.idle.seconds()
