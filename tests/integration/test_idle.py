@@ -79,8 +79,8 @@ def test_beside_an_open_producer_the_pauses_grow_and_beside_a_peer_they_do_not(
     with psycopg.connect(dsn) as producer:
         producer.execute("INSERT INTO magik_jobs (job_class, queue) VALUES ('Any', 'mail')")
         pauses = [pause(one) for _ in range(6)]
-    assert pauses == sorted(pauses)
-    assert pauses[0] < 0.03
+    assert pauses[0] < pauses[-1]
+    assert pauses[0] < 0.021
     assert 0.05 < pauses[-1] <= 0.1
     assert one.idle.raise_flags()
     assert 0.3 < pause(two) <= 1.0  # as long as the look for dead workers, at most
