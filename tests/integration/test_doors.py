@@ -20,7 +20,6 @@ from sqlalchemy import Engine, create_engine, delete, func, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
-    AsyncSession,
     async_scoped_session,
     async_sessionmaker,
     create_async_engine,
