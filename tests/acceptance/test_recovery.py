@@ -166,19 +166,25 @@ def test_a_read_only_spell_is_waited_for(
 ) -> None:
     """C19: a server that cannot be written to is no server."""
     name = make_url(database).database
+
+    def end_all() -> None:
+        """The worker's sessions and the jobs' own: the setting is a session's from its beginning."""
+        for sessions in (f"{worker.app_name}%", "effects"):
+            terminate(superuser_dsn, sessions)
+
     with psycopg.connect(superuser_dsn, autocommit=True) as admin, WorkerProcess(database, LASTING) as worker:
         worker.wait_ready()
         add(engine, *(Lasting(seconds=0.05) for _ in range(20)))
         engine.dispose()
         admin.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'.encode())
-        terminate(superuser_dsn, f"{worker.app_name}%")
+        end_all()
         worker.wait_log("event=database_unreachable error=.*MAGIK_SERVER_READ_ONLY")
         never(lambda: worker.stderr().count("database_unreachable") > 12, during=2.0, what="a hot loop")
         with WorkerProcess(database, LASTING) as late:
             assert late.wait() == 2
             assert "MAGIK_SERVER_READ_ONLY" in late.stderr()
         admin.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only'.encode())
-        terminate(superuser_dsn, f"{worker.app_name}%")
+        end_all()
         until(lambda: one(admin, "SELECT count(*) FROM magik_jobs") == 0, 10, what="all jobs are done")
         worker.expect_alive()
 
