@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine
+from sqlalchemy import URL, Connection, Engine, exc
 
 from . import migrations, server
 from .errors import BootError, MagikError
 from .failure import first_line
-from .sessions import parse
+from .sessions import parse, room
 from .settings import Settings, schema
 
 POOLER_ROUNDS = 10
+FULL = ("too many clients", "too many connections", "remaining connection slots")
 PATIENCE = 2.0  # seconds for an answer that one session gives at once, whatever another does
 
 
@@ -26,7 +27,7 @@ def check_server(locking: str, engine: Engine, settings: Settings) -> Iterator[M
     findings = [*_reaching(url, check_locking(locking, settings))]
     yield from findings
     if all(finding.code == "MAGIK_CONNECTION_BUDGET" for finding in findings):
-        yield from _reaching(engine.url, check_tables(engine))
+        yield from _reaching(engine.url, check_engine(engine, settings.concurrency))
 
 
 def _reaching(url: URL, checks: Iterator[MagikError]) -> Iterator[MagikError]:
@@ -36,8 +37,19 @@ def _reaching(url: URL, checks: Iterator[MagikError]) -> Iterator[MagikError]:
     except BootError as error:
         yield error
     except Exception as error:
-        fault = f"{url.render_as_string()} cannot be reached: {first_line(error)}."
-        yield BootError("MAGIK_DATABASE_UNREACHABLE", fault, field="database-url")
+        yield _unreached(url, error)
+
+
+def _unreached(url: URL, error: Exception) -> BootError:
+    """What kept a connection from being made. libpq gives no code of an attempt that the server refused."""
+    said = first_line(error)
+    if any(words in said for words in FULL):
+        fault = f"{url.render_as_string()} has no connection left within max_connections and its other limits: {said}."
+        return BootError("MAGIK_CONNECTION_BUDGET", fault, field="concurrency")
+    if isinstance(error, exc.TimeoutError):
+        return BootError("MAGIK_POOL_SIZE_MISMATCH", f"The engine's pool is in use: {said}.", field="concurrency")
+    fault = f"{url.render_as_string()} cannot be reached: {said}."
+    return BootError("MAGIK_DATABASE_UNREACHABLE", fault, field="database-url")
 
 
 def check_locking(locking: str, settings: Settings) -> Iterator[MagikError]:
@@ -47,9 +59,10 @@ def check_locking(locking: str, settings: Settings) -> Iterator[MagikError]:
         yield from check_budget(connection, settings.concurrency)
 
 
-def check_tables(engine: Engine) -> Iterator[MagikError]:
-    """The application's own way leads to our tables."""
-    with engine.connect() as application:
+def check_engine(engine: Engine, concurrency: int) -> Iterator[MagikError]:
+    """The application's way leads to our tables, and all threads can go it at once; a pool keeps the connections."""
+    with ExitStack() as stack:
+        application, *_ = [stack.enter_context(engine.connect()) for _ in range(min(concurrency, room(engine)))]
         yield from check_schema(application)
 
 
