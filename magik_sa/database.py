@@ -8,15 +8,20 @@ from contextlib import closing
 from typing import Any
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine
+from sqlalchemy import URL, Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from . import migrations, server
 from .errors import BootError, MagikError
 from .failure import first_line
+from .migrations.locked import BOUND, is_locked, sqlstate, tables_locked
+from .migrations.place import located
 from .sessions import parse
 from .settings import Settings, schema
 
 POOLER_ROUNDS = 10
+UNDEFINED_TABLE = "42P01"
+FREE = "SELECT FROM {schema}magik_jobs LIMIT 0"  # reads nothing, and waits as a claim would where the table is locked
 PATIENCE = 2.0  # seconds for an answer that one session gives at once, whatever another does
 
 
@@ -48,9 +53,19 @@ def check_locking(locking: str, settings: Settings) -> Iterator[MagikError]:
 
 
 def check_tables(engine: Engine) -> Iterator[MagikError]:
-    """The application's own way leads to our tables."""
-    with engine.connect() as application:
-        yield from check_schema(application)
+    """The application's own way leads to our tables, and nobody keeps them locked: that would be an endless wait."""
+    with engine.connect().execution_options(isolation_level="READ COMMITTED") as application:
+        try:
+            application.execute(text(BOUND))
+            yield from check_schema(application)
+        except DBAPIError as error:
+            application.rollback()
+            if is_locked(error):
+                yield tables_locked(application)
+            elif sqlstate(error) == UNDEFINED_TABLE:
+                yield BootError("MAGIK_SCHEMA_INCOMPLETE", f"A part of the tables is missing: {first_line(error)}.")
+            else:
+                raise
 
 
 def check_schema(connection: Connection) -> Iterator[MagikError]:
@@ -67,6 +82,8 @@ def check_schema(connection: Connection) -> Iterator[MagikError]:
         yield BootError(
             "MAGIK_SCHEMA_AHEAD", f"The tables are of version {installed}, this release knows {migrations.HEAD}."
         )
+    else:
+        connection.execute(text(located(FREE)))
 
 
 def check_budget(connection: psycopg.Connection[Any], concurrency: int) -> Iterator[MagikError]:
