@@ -95,7 +95,7 @@ def read(given: Mapping[str, Any], environ: Mapping[str, str] | None = None, fol
     Raises `BootRefused` with one ``MAGIK_SETTING_INVALID`` for each option at fault.
     """
     written = {key: value for key, value in pyproject(folder or Path.cwd()).items() if key != "schema"}
-    said = {key: value for key, value in given.items() if value is not None and value != ()}
+    said = {key: value for key, value in given.items() if value is not None}
     merged = {**written, **_from_environment(os.environ if environ is None else environ), **said}
     try:
         return Settings(**{key: _listed(key, value) for key, value in merged.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from .jobs import SettlePayment, bookings
@@ -12,9 +12,11 @@ from .models import Order
 
 
 def lost_job(session: Session) -> None:
-    """A job disappears while it waits: its order will never be settled."""
-    waiting = select(SettlePayment.id).order_by(SettlePayment.run_at.desc()).limit(1)
-    session.execute(delete(SettlePayment).where(SettlePayment.id.in_(waiting.with_for_update(skip_locked=True))))
+    """A job disappears while it waits, and its order looks settled: nobody will add the job again."""
+    latest = select(SettlePayment).order_by(SettlePayment.run_at.desc()).limit(1).with_for_update(skip_locked=True)
+    job = session.scalars(latest).one()
+    session.execute(delete(SettlePayment).where(SettlePayment.id == job.id))
+    session.execute(update(Order).where(Order.id == job.order_id).values(settled_at=func.now()))
     session.commit()
 
 

@@ -56,7 +56,7 @@ def command(signals: Signals, /, **options: Any) -> NoReturn:
     Every option may also stand in the environment (MAGIK_POLL_INTERVAL) or under [tool.magik_sa] in pyproject.toml.
     """
     try:
-        worker = Worker(**options)
+        worker = Worker(**{name: value for name, value in options.items() if value != ()})
         to_stderr(worker.settings.log_format)
         worker.boot()
     except BootRefused as refused:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from psycopg import Connection, connect
+from psycopg import Connection
 from psycopg.rows import DictRow, dict_row
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
@@ -26,7 +26,7 @@ class House:
 
     def __init__(self, database: str, dsn: str, sessions: sessionmaker[OrmSession], effects: Effects) -> None:
         self.database, self.effects, self._sessions = database, effects, sessions
-        self.connection: Connection[DictRow] = connect(dsn, autocommit=True, row_factory=dict_row)
+        self.connection = Connection[DictRow].connect(dsn, autocommit=True, row_factory=dict_row)
         self.connection.execute("CREATE TABLE notes (seq serial PRIMARY KEY, note text NOT NULL)")
 
     @contextmanager

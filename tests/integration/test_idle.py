@@ -19,7 +19,7 @@ class Waiting:
     def __init__(self, dsn: str, app_name: str) -> None:
         self.connection = connect_locking(dsn, app_name)
         found = names.find(self.connection, None)
-        self.connection.execute(f"LISTEN {found.channel}")
+        self.connection.execute(f"LISTEN {found.channel}".encode())
         self.idle = Idle(self.connection, found, ["mail", "payments"], 5.0)
 
     def heard(self) -> list[str]:

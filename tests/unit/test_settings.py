@@ -32,7 +32,7 @@ def test_environment_outweighs_pyproject_and_what_is_given_outweighs_both(folder
     environ = {"MAGIK_CONCURRENCY": "5", "MAGIK_QUEUES": "x, y"}
     assert read({}, environ, folder).concurrency == 5
     assert read({}, environ, folder).queues == ("x", "y")
-    assert read({"concurrency": "7", "queues": ()}, environ, folder).concurrency == 7
+    assert read({"concurrency": "7", "queues": None}, environ, folder).concurrency == 7
 
 
 def test_defaults(tmp_path: Path) -> None:
@@ -53,6 +53,7 @@ def test_defaults(tmp_path: Path) -> None:
         ("log_format", "xml"),
         ("app_name", "a\nb"),
         ("queues", ("",)),
+        ("queues", ()),
         ("queues", ("q" * 500,)),
         ("queues", ("a\0b",)),
         ("pollinterval", "5s"),
