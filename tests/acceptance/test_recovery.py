@@ -253,9 +253,7 @@ def _holder(dsn: str, workers: list[WorkerProcess]) -> WorkerProcess | None:
     return next(held, None)
 
 
-def test_a_namesake_does_not_keep_a_dead_ones_jobs(
-    database: str, dsn: str, engine: Engine, effects: Effects
-) -> None:
+def test_a_namesake_does_not_keep_a_dead_ones_jobs(database: str, dsn: str, engine: Engine, effects: Effects) -> None:
     """C28: names are for people; claims follow the session."""
     same = {"app_name": "same", "concurrency": 1, "env": {"HOSTNAME": "same"}}
     with WorkerProcess(database, LASTING, **same) as a:  # type: ignore[arg-type]
