@@ -31,7 +31,7 @@ def check_server(locking: str, engine: Engine, settings: Settings) -> Iterator[M
     url = parse(settings.locking_url) if settings.locking_url else engine.url
     findings = [*_reaching(url, check_locking(locking, settings))]
     yield from findings
-    if all(finding.code == "MAGIK_CONNECTION_BUDGET" for finding in findings):
+    if not findings:
         yield from _reaching(engine.url, check_engine(engine, settings.concurrency))
 
 
