@@ -8,6 +8,7 @@ from logging.config import fileConfig
 from alembic import context
 from sqlalchemy import NullPool, create_engine
 
+from magik_sa import metadata
 from magik_sa.errors import MagikError
 from magik_sa.settings import schema
 
@@ -38,7 +39,12 @@ def migrate() -> None:
     if not url:
         raise MagikError("MAGIK_DATABASE_URL_MISSING", "No database is named.")
     with create_engine(url, poolclass=NullPool).connect() as connection:
-        context.configure(connection=connection, version_table_schema=schema())
+        context.configure(
+            connection=connection,
+            target_metadata=metadata,
+            autogenerate_plugins=["alembic.autogenerate.*", "magik_sa"],
+            version_table_schema=schema(),
+        )
         with context.begin_transaction():
             context.run_migrations()
 

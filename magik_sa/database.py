@@ -8,16 +8,21 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine, exc
+from sqlalchemy import URL, Connection, Engine, exc, text
+from sqlalchemy.exc import DBAPIError
 
 from . import migrations, server
 from .errors import BootError, MagikError
 from .failure import first_line
+from .migrations.locked import BOUND, is_locked, sqlstate, tables_locked
+from .migrations.place import located
 from .sessions import parse, room
 from .settings import Settings, schema
 
 POOLER_ROUNDS = 10
 FULL = ("too many clients", "too many connections", "remaining connection slots")
+UNDEFINED_TABLE = "42P01"
+FREE = "SELECT FROM {schema}magik_jobs LIMIT 0"  # reads nothing, and waits as a claim would where the table is locked
 PATIENCE = 2.0  # seconds for an answer that one session gives at once, whatever another does
 
 
@@ -58,14 +63,30 @@ def check_locking(locking: str, engine: Engine, settings: Settings) -> Iterator[
     with server.connect_locking(locking, settings.app_name) as connection:
         short = [*check_budget(connection, settings.concurrency)]
         yield from short
-        yield from _reaching(engine.url, check_engine(engine, 1 if short else settings.concurrency))
+        if not short:
+            yield from _reaching(engine.url, check_engine(engine, settings.concurrency))
 
 
 def check_engine(engine: Engine, concurrency: int) -> Iterator[MagikError]:
     """The application's way leads to our tables, and all threads can go it at once; a pool keeps the connections."""
     with ExitStack() as stack:
         application, *_ = [stack.enter_context(engine.connect()) for _ in range(min(concurrency, room(engine)))]
+        yield from check_tables(application)
+
+
+def check_tables(application: Connection) -> Iterator[MagikError]:
+    """They are there, in a version that we know, and nobody keeps them locked: that would be an endless wait."""
+    try:
+        application.execution_options(isolation_level="READ COMMITTED").execute(text(BOUND))
         yield from check_schema(application)
+    except DBAPIError as error:
+        application.rollback()
+        if is_locked(error):
+            yield tables_locked(application)
+        elif sqlstate(error) == UNDEFINED_TABLE:
+            yield BootError("MAGIK_SCHEMA_INCOMPLETE", f"A part of the tables is missing: {first_line(error)}.")
+        else:
+            raise
 
 
 def check_schema(connection: Connection) -> Iterator[MagikError]:
@@ -82,6 +103,8 @@ def check_schema(connection: Connection) -> Iterator[MagikError]:
         yield BootError(
             "MAGIK_SCHEMA_AHEAD", f"The tables are of version {installed}, this release knows {migrations.HEAD}."
         )
+    else:
+        connection.execute(text(located(FREE)))
 
 
 def check_budget(connection: psycopg.Connection[Any], concurrency: int) -> Iterator[MagikError]:

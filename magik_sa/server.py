@@ -50,6 +50,7 @@ LOCKING = {
     "jit": "off",
     "enable_seqscan": "off",
     "enable_sort": "off",
+    "default_transaction_isolation": "read committed",
     "DateStyle": "ISO",
     "TimeZone": "UTC",
 }

@@ -12,11 +12,16 @@ A revision imports this package and says one line; the chain stays the applicati
     def downgrade():
         op.magik_downgrade(version=0)
 
+Where revisions are checked for their types, ``op.invoke(MagikUpgrade(version=1))`` says the same: no checker can know
+the verbs that `op` is given while a program runs.
+
 The schema itself is never made nor dropped here: a role that owns one schema and nothing else can run this.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Final
 
@@ -26,24 +31,12 @@ from sqlalchemy import Connection, text
 
 from ..errors import MagikError
 from . import v001
+from .locked import ALONE, BOUND, UNBOUND
+from .parts import refuse_half
 from .place import located, prefix
 
 VERSIONS: Final[dict[int, ModuleType]] = {1: v001}
 HEAD: Final = max(VERSIONS)
-
-# A lock that is not free holds up every enqueue that queues behind the one who waits for it, so the wait has a bound.
-# One that the application has set already is its own business. The bound is put back at the end, as the chain's next
-# revisions may run in the same transaction; what it was before is kept in a setting, because a script (--sql) has
-# nowhere else to keep it.
-BOUND: Final = """
-SELECT set_config('magik_sa.lock_timeout', current_setting('lock_timeout'), true),
-       set_config('lock_timeout', CASE current_setting('lock_timeout') WHEN '0' THEN '5s'
-                                  ELSE current_setting('lock_timeout') END, true)"""
-UNBOUND: Final = """
-SELECT set_config('lock_timeout', coalesce(nullif(current_setting('magik_sa.lock_timeout', true), ''), '0'), true)"""
-
-# Two at once: one does it, the other waits (not longer than the bound) and finds it done.
-ALONE: Final = "SELECT pg_advisory_xact_lock(hashtext('magik_sa.migrations'))"
 
 RECORD: Final = """
 INSERT INTO {schema}magik_schema (version) VALUES ({version})
@@ -52,9 +45,12 @@ INSERT INTO {schema}magik_schema (version) VALUES ({version})
 
 @Operations.register_operation("magik_upgrade")
 class MagikUpgrade(MigrateOperation):
-    """``op.magik_upgrade(version=1)``: bring the tables up to `version`; nothing to do where they are."""
+    """``op.magik_upgrade(version=1)``: bring the tables up to `version`; nothing to do where they are.
 
-    def __init__(self, version: int, since: int | None) -> None:
+    A script (``--sql``) cannot ask what is installed: it takes it to be `since`, by default the version before.
+    """
+
+    def __init__(self, version: int, since: int | None = None) -> None:
         self.version, self.since = version, since
 
     @classmethod
@@ -69,12 +65,19 @@ class MagikUpgrade(MigrateOperation):
         """Back to where this began."""
         return MagikDowngrade(self.version - 1 if self.since is None else self.since, self.version)
 
+    def to_diff_tuple(self) -> tuple[str, int]:
+        """What ``alembic check`` shows of it."""
+        return ("magik_upgrade", self.version)
+
 
 @Operations.register_operation("magik_downgrade")
 class MagikDowngrade(MigrateOperation):
-    """``op.magik_downgrade(version=0)``: bring the tables down to `version`, 0 being none."""
+    """``op.magik_downgrade(version=0)``: bring the tables down to `version`, 0 being none.
 
-    def __init__(self, version: int, since: int | None) -> None:
+    A script (``--sql``) cannot ask what is installed: it takes it to be `since`, by default the version after.
+    """
+
+    def __init__(self, version: int, since: int | None = None) -> None:
         self.version, self.since = version, since
 
     @classmethod
@@ -89,33 +92,39 @@ class MagikDowngrade(MigrateOperation):
         """Up again to where this began."""
         return MagikUpgrade(self.version + 1 if self.since is None else self.since, self.version)
 
+    def to_diff_tuple(self) -> tuple[str, int]:
+        """What ``alembic check`` shows of it."""
+        return ("magik_downgrade", self.version)
+
 
 @Operations.implementation_for(MagikUpgrade)
 def _upgrade(op: Operations, wanted: MagikUpgrade) -> None:
     _check(wanted.version)
-    _begin(op)
-    for version in range(_present(op, wanted, wanted.version - 1) + 1, wanted.version + 1):
-        VERSIONS[version].upgrade(op)
-        op.execute(located(RECORD, version=str(version)))
-    op.execute(UNBOUND)
+    with _alone(op):
+        _up(op, _present(op, wanted.since, wanted.version - 1), wanted.version)
 
 
 @Operations.implementation_for(MagikDowngrade)
 def _downgrade(op: Operations, wanted: MagikDowngrade) -> None:
     _check(wanted.version)
-    _begin(op)
-    for version in range(_present(op, wanted, wanted.version + 1), wanted.version, -1):
-        VERSIONS[version].downgrade(op)
-        if version > 1:
-            op.execute(located(RECORD, version=str(version - 1)))
-    op.execute(UNBOUND)
+    with _alone(op):
+        _down(op, _present(op, wanted.since, wanted.version + 1), wanted.version)
 
 
-def migrate(connection: Connection, version: int = HEAD) -> None:
-    """Bring the tables up or down to `version` without an Alembic chain, in the caller's transaction."""
+def migrate(connection: Connection, version: int = HEAD, *, downgrade: bool = True) -> int:
+    """Bring the tables up or down to `version` without an Alembic chain, in the caller's transaction.
+
+    Returns the version that was there before. With ``downgrade=False`` only up: ``MAGIK_DOWNGRADE_UNCONFIRMED``.
+    """
+    _check(version)
     op = Operations(MigrationContext.configure(connection))
-    present = installed_version(connection)
-    op.invoke(MagikUpgrade(version, present) if version >= present else MagikDowngrade(version, present))
+    with _alone(op):
+        present = _present(op, None, 0)
+        if version < present and not downgrade:
+            raise MagikError("MAGIK_DOWNGRADE_UNCONFIRMED", _loss(present, version))
+        _up(op, present, version)
+        _down(op, present, version)
+    return present
 
 
 def installed_version(connection: Connection) -> int:
@@ -133,15 +142,41 @@ def _check(version: int) -> None:
         raise MagikError("MAGIK_SCHEMA_AHEAD", f"There is no version {version!r}.", field="version", remedy=remedy)
 
 
-def _begin(op: Operations) -> None:
+def _loss(present: int, version: int) -> str:
+    lost = "removes the tables with every job in them" if version == 0 else "removes what newer code relies on"
+    return f"Version {present} is installed; going down to {version} {lost}."
+
+
+@contextmanager
+def _alone(op: Operations) -> Iterator[None]:
+    """Nobody else migrates meanwhile, and no lock is waited for without a bound."""
     op.execute(BOUND)
     op.execute(ALONE)
+    yield
+    op.execute(UNBOUND)
 
 
-def _present(op: Operations, wanted: MagikUpgrade | MagikDowngrade, before: int) -> int:
+def _present(op: Operations, since: int | None, usual: int) -> int:
     """What is installed: asked of the database, or taken from the revision where a script is written."""
     if op.migration_context.as_sql:
-        return before if wanted.since is None else wanted.since
-    present = installed_version(op.get_bind())
+        return usual if since is None else since
+    connection = op.get_bind()
+    present = installed_version(connection)
     _check(present)
+    refuse_half(connection, VERSIONS.get(present), VERSIONS[HEAD])
     return present
+
+
+def _up(op: Operations, present: int, wanted: int) -> None:
+    """One step after the other; none where the tables are at `wanted` or beyond."""
+    for version in range(present + 1, wanted + 1):
+        VERSIONS[version].upgrade(op)
+        op.execute(located(RECORD, version=str(version)))
+
+
+def _down(op: Operations, present: int, wanted: int) -> None:
+    """One step after the other; none where the tables are at `wanted` or before."""
+    for version in range(present, wanted, -1):
+        VERSIONS[version].downgrade(op)
+        if version > 1:
+            op.execute(located(RECORD, version=str(version - 1)))

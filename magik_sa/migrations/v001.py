@@ -211,7 +211,22 @@ CREATE TRIGGER magik_jobs_changed AFTER UPDATE ON {schema}magik_jobs
     EXECUTE FUNCTION {schema}magik_jobs_changed()"""
 
 TABLES: Final = (JOBS, CLAIM, KEY, FINISHED, EXPIRED, SCHEDULES, QUEUES, CLAIMS, WORKERS, EFFECTS, SCHEMA)
-MADE: Final = ("jobs", "job_schedules", "queues", "claims", "workers", "effects", "schema")
+
+# Everything by its name: what to look for where it is asked whether the tables are whole.
+PARTS: Final[dict[str, tuple[str, ...]]] = {
+    "table": (
+        "magik_jobs",
+        "magik_job_schedules",
+        "magik_queues",
+        "magik_claims",
+        "magik_workers",
+        "magik_effects",
+        "magik_schema",
+    ),
+    "index": ("magik_jobs_claim", "magik_jobs_key", "magik_jobs_finished", "magik_jobs_expired"),
+    "function": ("magik_jobs_added", "magik_jobs_changed"),
+    "trigger": ("magik_jobs_added", "magik_jobs_changed"),
+}
 
 
 def upgrade(op: Operations) -> None:
@@ -226,7 +241,7 @@ def upgrade(op: Operations) -> None:
 
 def downgrade(op: Operations) -> None:
     """Leave nothing behind. The triggers go with their table, their functions after it."""
-    for name in reversed(MADE):
-        op.execute(located("DROP TABLE {schema}magik_{name}", name=name))
-    for verb in ("added", "changed"):
-        op.execute(located("DROP FUNCTION {schema}magik_jobs_{verb}()", verb=verb))
+    for name in reversed(PARTS["table"]):
+        op.execute(located("DROP TABLE {schema}{name}", name=name))
+    for name in PARTS["function"]:
+        op.execute(located("DROP FUNCTION {schema}{name}()", name=name))

@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from psycopg import sql
 from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from magik_sa.errors import MagikError
 from magik_sa.migrations import HEAD, installed_version, migrate
@@ -105,9 +105,13 @@ def test_repeating_a_step_does_nothing(database: str) -> None:
 
 def test_without_a_chain(empty_database: str) -> None:
     with transaction(empty_database) as connection:
-        migrate(connection)
+        assert migrate(connection) == 0
         assert installed_version(connection) == HEAD
-        migrate(connection, 0)
+        assert migrate(connection) == HEAD
+        with pytest.raises(MagikError, match="MAGIK_DOWNGRADE_UNCONFIRMED"):
+            migrate(connection, 0, downgrade=False)
+        assert installed_version(connection) == HEAD
+        assert migrate(connection, 0) == HEAD
         assert installed_version(connection) == 0
 
 
@@ -135,10 +139,38 @@ def test_tables_of_a_newer_release_are_left_alone(database: str) -> None:
 def test_tables_made_by_halves_are_reported_and_left_as_they_are(empty_database: str) -> None:
     with transaction(empty_database) as connection:
         connection.execute(text("CREATE TABLE magik_queues (name text)"))
-    with pytest.raises(ProgrammingError, match='relation "magik_queues" already exists'):
+    with pytest.raises(
+        MagikError, match="MAGIK_SCHEMA_INCOMPLETE.* there is table magik_queues; missing: table magik_jobs,"
+    ):
         up(empty_database)
     with transaction(empty_database) as connection:
         assert connection.execute(text(OURS)).all() == [("public", "magik_queues")]
+
+
+@pytest.mark.parametrize("step", [up, down])
+@pytest.mark.parametrize(
+    ("statement", "missing"),
+    [
+        ("DROP TABLE magik_queues", "The tables are not whole; missing: table magik_queues."),
+        ("DROP INDEX magik_jobs_key", "The tables are not whole; missing: index magik_jobs_key."),
+        ("DROP TRIGGER magik_jobs_added ON magik_jobs", "missing: trigger magik_jobs_added."),
+        (
+            "DROP FUNCTION magik_jobs_changed CASCADE",
+            "missing: function magik_jobs_changed, trigger magik_jobs_changed.",
+        ),
+        ("DROP TABLE magik_schema", "No version of the tables is recorded, yet .*; missing: table magik_schema."),
+        ("DELETE FROM magik_schema", "No version of the tables is recorded, yet .* 11 more; missing: record of it."),
+    ],
+)
+def test_half_of_the_tables_is_neither_completed_nor_removed(
+    database: str, step: Callable[[str], None], statement: str, missing: str
+) -> None:
+    with transaction(database) as connection:
+        connection.execute(text(statement))
+    before = dump(database)
+    with pytest.raises(MagikError, match=f"MAGIK_SCHEMA_INCOMPLETE: .*{missing}"):
+        step(database)
+    assert dump(database) == before
 
 
 def test_of_two_at_once_one_does_it_and_the_other_finds_it_done(empty_database: str) -> None:

@@ -31,7 +31,8 @@ from typing import Self
 
 import psycopg
 
-from .workers import ROOT, WorkerProcess, dsn_of
+from .installed import install
+from .workers import WorkerProcess, dsn_of
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*)(?P<rest>[^`\n]*)$")
 _TITLE = re.compile(r'\btitle="([^"]+)"')
@@ -252,9 +253,9 @@ def first_missing(expected: list[str], output: str) -> str | None:
 def surroundings(database: str, folder: Path) -> dict[str, str]:
     """The environment of a page's commands: its folder importable, this interpreter's programs first."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAGIK_", "PG", "PYTEST_"))}
-    path = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
-    places = os.pathsep.join([str(folder), str(ROOT)])
-    return env | {"MAGIK_DATABASE_URL": database, "PATH": path, "PYTHONPATH": places, "COLUMNS": "120"}
+    there = install(folder / ".installed")
+    places = os.pathsep.join([str(folder), there["PYTHONPATH"]])
+    return env | {"MAGIK_DATABASE_URL": database, "PATH": there["PATH"], "PYTHONPATH": places, "COLUMNS": "120"}
 
 
 class Interpreter:

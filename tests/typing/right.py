@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, assert_type
 from uuid import UUID
 
+from alembic import op
 from pydantic import Field
 from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Mapped, Session, aliased
 
 from magik_sa import Job, Retries, arg, policy
+from magik_sa.migrations import MagikDowngrade, MagikUpgrade
 
 
 class TenantGone(Exception): ...
@@ -95,3 +97,12 @@ def may_settle(job: SettleBatch, session: Session) -> bool:
 
 
 assert_type(may_settle(job, Session()), bool)
+
+
+# In a revision.
+def upgrade() -> None:
+    op.invoke(MagikUpgrade(version=1))
+
+
+def downgrade() -> None:
+    op.invoke(MagikDowngrade(version=0, since=1))

@@ -12,6 +12,10 @@ from examples.settlement.models import Base
 url = context.config.attributes.get("url") or os.environ["MAGIK_DATABASE_URL"]
 
 with create_engine(url, poolclass=NullPool).connect() as connection:
-    context.configure(connection=connection, target_metadata=Base.metadata)
+    context.configure(
+        connection=connection,
+        target_metadata=Base.metadata,
+        autogenerate_plugins=["alembic.autogenerate.*", "magik_sa"],
+    )
     with context.begin_transaction():
         context.run_migrations()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa  # noqa: F401
 from alembic import op
 
-import magik_sa.migrations  # noqa: F401  (it gives op its two verbs)
+${imports if imports else ""}
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
