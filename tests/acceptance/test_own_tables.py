@@ -34,7 +34,7 @@ def test_a_job_is_enqueued_and_read_with_its_own_columns(engine: Engine, driver:
     own = create_engine(engine.url.set(drivername=f"postgresql+{driver}"))
     with OrmSession(own) as session, session.begin():
         job = Letter(customer_id=1, subject="Hello", fails=2)
-        other = Registered(customer=session.get(Customer, 1), subject="Bill")
+        other = Registered(customer=session.get_one(Customer, 1), subject="Bill")
         session.add_all([job, other])
     assert (job.subject, job.fails, other.customer_id) == ("Hello", 2, 1)  # readable after the commit
     with OrmSession(own) as session:
@@ -72,7 +72,7 @@ def test_a_worker_performs_and_finishes_it(database: str, engine: Engine, driver
         session.add_all([Letter(customer_id=1, subject="abc"), Letter(customer_id=1, subject="abcde", fails=1)])
         session.add(Registered(customer_id=1, subject="kept"))
     url = database.replace("+psycopg:", f"+{driver}:")
-    options = {"database_url": url, "queue": "letters", "concurrency": 1}
+    options: dict[str, Any] = {"database_url": url, "queue": "letters", "concurrency": 1}
     with WorkerProcess(database, "tests.jobs.tables", **options) as worker:
         worker.wait_ready()
         until(lambda: rows(engine, "SELECT count(*) FROM magik_jobs WHERE finished_at IS NULL") == [(0,)])
