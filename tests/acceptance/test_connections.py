@@ -13,7 +13,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
-from tests.jobs.cutting import Between, Marker
+from tests.jobs.cutting import AfterCut, Between
 from tests.tools.cluster import Cluster
 from tests.tools.effects import Effects
 from tests.tools.schema import migrate
@@ -54,7 +54,7 @@ def test_connections_lost_between_two_statements_fail_four_jobs_once_and_no_othe
         ask(dsn, "CREATE TABLE gate ()")
         until(lambda: ask(dsn, "SELECT sum(error_count) FROM magik_jobs") == [(4,)], what="four failures")
         with Session.begin() as session:
-            session.add_all([Marker() for _ in range(20)])
+            session.add_all([AfterCut() for _ in range(20)])
         until(lambda: ask(dsn, "SELECT count(*) FROM magik_jobs") == [(4,)], what="all markers are done")
         failed = ask(dsn, "SELECT error_count, last_error, expired_at FROM magik_jobs")
         assert worker.terminate() == 0
@@ -108,7 +108,7 @@ def test_a_worker_never_has_more_connections_than_it_says(small: Cluster) -> Non
         until(lambda: seen == [6], what="one a thread, and one for the locks")
         for part in ("locker", "performer", "%", "locker"):
             with OrmSession(engine) as session, session.begin():
-                session.add_all([Marker() for _ in range(50)])
+                session.add_all([AfterCut() for _ in range(50)])
             until(lambda: ask(dsn, "SELECT count(*) FROM magik_jobs") == [(0,)], what="all are done")
             gone.update(pids(dsn, f"{worker.app_name} {part}"))
             terminate(dsn, f"{worker.app_name} {part}")

@@ -31,7 +31,7 @@ class Between(Job, policy="system"):
             session.execute(text("INSERT INTO notes VALUES ('second')"))
 
 
-class Marker(Job, policy="system"):
+class AfterCut(Job, policy="system"):
     """Writes once, through its Session."""
 
     def perform(self, session: Session) -> None:
