@@ -14,8 +14,9 @@ from .errors import BootError, BootRefused, MagikError
 from .failure import first_line
 from .job import Job, declared
 from .job_session import for_runs
-from .sessions import Place, Sessions, check_sessions, conninfo, find
+from .sessions import Place, Sessions, check_sessions, find
 from .settings import Settings
+from .url import conninfo
 from .verb import SYSTEM, verbs
 
 

@@ -16,8 +16,9 @@ from .errors import BootError, MagikError
 from .failure import first_line
 from .migrations.locked import BOUND, is_locked, sqlstate, tables_locked
 from .migrations.place import located
-from .sessions import parse, room
+from .sessions import room
 from .settings import Settings, schema
+from .url import parse
 
 POOLER_ROUNDS = 10
 FULL = ("too many clients", "too many connections", "remaining connection slots")

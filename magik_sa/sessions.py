@@ -9,10 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import psycopg
-from psycopg.conninfo import make_conninfo
-from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import ThreadLocalRegistry
@@ -23,6 +20,7 @@ from .failure import first_line
 from .forked import keep_from_children, renew_in_children
 from .routing import engine_of
 from .settings import Settings
+from .url import DRIVERS, ONLY, for_threads, parse
 
 Sessions = sessionmaker[Session] | scoped_session[Session]
 
@@ -95,6 +93,8 @@ def _bind(sessions: scoped_session[Session]) -> Engine:
         raise _invalid("The Session is not bound to a PostgreSQL engine.")
     if bind.dialect.is_async:
         raise _invalid(f"The Session is bound to an asynchronous engine ({bind.url.drivername}).", ASYNCHRONOUS)
+    if bind.dialect.driver not in DRIVERS:
+        raise _invalid(f"The Session is bound to an engine on {bind.dialect.driver}.", ONLY)
     return bind
 
 
@@ -110,50 +110,9 @@ def _not_thread_keyed() -> BootError:
 def _engine(settings: Settings) -> Engine:
     if not settings.database_url:
         raise BootError("MAGIK_DATABASE_URL_MISSING", "No database URL was given.", field="database-url")
-    url = _for_threads(parse(settings.database_url))
+    url = for_threads(parse(settings.database_url))
     named = {**server.CLIENT, "application_name": f"{settings.app_name} performer"}
     return create_engine(url, pool_size=settings.concurrency, max_overflow=0, connect_args=named)
-
-
-def parse(text: str) -> URL:
-    """A PostgreSQL URL for SQLAlchemy.
-
-    Raises ``MAGIK_DATABASE_URL_INVALID``, which does not repeat the text: it may hold a password.
-    """
-    try:
-        url = make_url(text.replace("postgres://", "postgresql://", 1))
-    except (ArgumentError, ValueError) as error:
-        raise BootError(
-            "MAGIK_DATABASE_URL_INVALID", "The database URL cannot be read.", field="database-url"
-        ) from error
-    if url.get_backend_name() != "postgresql":
-        raise BootError("MAGIK_DATABASE_URL_INVALID", f"{url.drivername!r} is not PostgreSQL.", field="database-url")
-    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
-
-
-def _for_threads(url: URL) -> URL:
-    """The URL, if its driver is there and can be used by threads."""
-    try:
-        dialect = url.get_dialect()
-        dialect.import_dbapi()
-    except (ArgumentError, ImportError) as error:
-        fault = f"The driver of {url.drivername!r} cannot be used: {first_line(error)}."
-        raise BootError("MAGIK_DATABASE_URL_INVALID", fault, field="database-url") from error
-    if dialect.is_async:
-        fault = f"The driver of {url.drivername!r} is asynchronous, and jobs run in threads."
-        raise BootError("MAGIK_DATABASE_URL_INVALID", fault, field="database-url")
-    return url
-
-
-def conninfo(url: URL | str) -> str:
-    """The same place for libpq, which does not read a URL's query as SQLAlchemy writes it."""
-    place = (parse(url) if isinstance(url, str) else url).set(drivername="postgresql+psycopg")
-    _, words = place.get_dialect()().create_connect_args(place)
-    try:
-        return make_conninfo(**words)
-    except psycopg.ProgrammingError as error:
-        fault = f"The database URL cannot be used: {first_line(error)}."
-        raise BootError("MAGIK_DATABASE_URL_INVALID", fault, field="database-url") from error
 
 
 def _tune(dbapi_connection: Any, _: Any) -> None:

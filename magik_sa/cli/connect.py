@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError
 from .. import server
 from ..errors import BootError
 from ..failure import first_line
-from ..sessions import conninfo, parse
 from ..settings import read
+from ..url import conninfo, parse
 
 
 @contextmanager

@@ -105,6 +105,7 @@ STARTS: dict[str, Start] = {
     "an unknown driver": Start([(URL, "nosuch")], url="postgresql+nosuch://u:{secret}@{host}:{port}/{name}"),
     "a driver not installed": Start([(URL, "pygresql")], url="postgresql+pygresql://u:{secret}@{host}:{port}/{name}"),
     "an asynchronous driver": Start([(URL, "asyncpg")], url="postgresql+asyncpg://u:{secret}@{host}:{port}/{name}"),
+    "another driver": Start([(URL, "pg8000")], url="postgresql+pg8000://u:{secret}@{host}:{port}/{name}"),
     "unknown word in the URL": Start([(URL, "colour")], url="postgresql://u:{secret}@{host}/x?colour=red"),
     "wrong port": Start([(UNREACHABLE, "refused")], url="postgresql://u:{secret}@localhost:1/x"),
     "wrong host": Start([(UNREACHABLE, "nowhere.invalid")], url="postgresql://u:{secret}@nowhere.invalid/x"),

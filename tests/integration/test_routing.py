@@ -179,6 +179,7 @@ def test_what_no_thread_can_use_is_refused(engine: Engine) -> None:
     function: Any = lambda: Session(engine)  # noqa: E731
     wrong: list[tuple[Any, str]] = [
         (sessionmaker(asynchronous), "asynchronous engine (postgresql+asyncpg)"),
+        (sessionmaker(create_engine(engine.url.set(drivername="postgresql+pg8000"))), "an engine on pg8000"),
         (scoped_session(function), "other than a sessionmaker"),
         (function, "is a function"),
     ]
