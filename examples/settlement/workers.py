@@ -102,11 +102,17 @@ def busiest(workers: Sequence[WorkerProcess], session: Session, *, at_least: int
 
 
 def kill(victim: WorkerProcess, session: Session) -> int:
-    """Write into the diary when, by the database's clock, then kill; returns how many jobs were certainly running."""
-    running = victim.running(session)
-    session.add(Kill(pid=victim.pid))
-    session.commit()
-    victim.kill()
+    """Write into the diary when, by the database's clock, then kill; returns how many jobs were certainly running.
+
+    The worker is frozen while we look: where nothing runs any more it goes on, and 0 is returned.
+    """
+    os.killpg(victim.pid, signal.SIGSTOP)
+    if running := victim.running(session):
+        session.add(Kill(pid=victim.pid))
+        session.commit()
+        victim.kill()
+    else:
+        os.killpg(victim.pid, signal.SIGCONT)
     return running
 
 
