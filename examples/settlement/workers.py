@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, exists, func, select, text
+from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
-from .jobs import CAPTURE_SECONDS, QUEUE, SettlePayment
+from .jobs import QUEUE, SettlePayment
 from .models import Kill, LedgerEntry, Start
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,9 +50,8 @@ class WorkerProcess:
         return "event=ready" in self.log.read_text()
 
     def running(self, session: Session) -> int:
-        """How many jobs it has begun so recently that the card network cannot have answered yet."""
-        young = func.clock_timestamp() - Start.started_at < text(f"interval '{CAPTURE_SECONDS[0] / 2} s'")
-        return session.scalar(select(func.count()).where(Start.pid == self.pid, young, _not_booked())) or 0
+        """How many jobs it has begun and not booked yet."""
+        return session.scalar(select(func.count()).where(Start.pid == self.pid, _not_booked())) or 0
 
     def terminate(self, timeout: float = 30.0) -> int | None:
         """SIGTERM; the exit code, or None if it has not ended in time."""
