@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .args import arg
+    from .around import around_perform
     from .carried import context
     from .enqueue import Job, UnknownJob, metadata
     from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "arg": "args",
+    "around_perform": "around",
     "context": "carried",
     "Job": "enqueue",  # the job class, with the listeners that make adding it to a Session an enqueue
     "UnknownJob": "enqueue",
@@ -53,6 +55,7 @@ __all__ = [
     "Worker",
     "WorkerError",
     "arg",
+    "around_perform",
     "context",
     "metadata",
     "policy",

@@ -13,7 +13,7 @@ from .database import check_server
 from .errors import BootError, BootRefused, MagikError
 from .failure import first_line
 from .job import Job, declared
-from .job_session import follow
+from .job_session import for_runs
 from .sessions import Place, Sessions, check_sessions, conninfo, find
 from .settings import Settings
 from .verb import SYSTEM, verbs
@@ -45,7 +45,7 @@ def boot(settings: Settings, sessions: Sessions | None = None) -> Booted:
         if place is not None:
             place.leave()
         raise BootRefused(findings)
-    follow(place.sessions)
+    place = place._replace(sessions=for_runs(place.sessions))
     return Booted(settings, place, locking, place.engine.url.render_as_string(), declared())
 
 

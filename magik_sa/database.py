@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine, text
+from sqlalchemy import URL, Connection, Engine, exc, text
 from sqlalchemy.exc import DBAPIError
 
 from . import migrations, server
@@ -16,10 +16,11 @@ from .errors import BootError, MagikError
 from .failure import first_line
 from .migrations.locked import BOUND, is_locked, sqlstate, tables_locked
 from .migrations.place import located
-from .sessions import parse
+from .sessions import parse, room
 from .settings import Settings, schema
 
 POOLER_ROUNDS = 10
+FULL = ("too many clients", "too many connections", "remaining connection slots")
 UNDEFINED_TABLE = "42P01"
 FREE = "SELECT FROM {schema}magik_jobs LIMIT 0"  # reads nothing, and waits as a claim would where the table is locked
 PATIENCE = 2.0  # seconds for an answer that one session gives at once, whatever another does
@@ -30,8 +31,8 @@ def check_server(locking: str, engine: Engine, settings: Settings) -> Iterator[M
     url = parse(settings.locking_url) if settings.locking_url else engine.url
     findings = [*_reaching(url, check_locking(locking, settings))]
     yield from findings
-    if all(finding.code == "MAGIK_CONNECTION_BUDGET" for finding in findings):
-        yield from _reaching(engine.url, check_tables(engine))
+    if not findings:
+        yield from _reaching(engine.url, check_engine(engine, settings.concurrency))
 
 
 def _reaching(url: URL, checks: Iterator[MagikError]) -> Iterator[MagikError]:
@@ -41,8 +42,19 @@ def _reaching(url: URL, checks: Iterator[MagikError]) -> Iterator[MagikError]:
     except BootError as error:
         yield error
     except Exception as error:
-        fault = f"{url.render_as_string()} cannot be reached: {first_line(error)}."
-        yield BootError("MAGIK_DATABASE_UNREACHABLE", fault, field="database-url")
+        yield _unreached(url, error)
+
+
+def _unreached(url: URL, error: Exception) -> BootError:
+    """What kept a connection from being made. libpq gives no code of an attempt that the server refused."""
+    said = first_line(error)
+    if any(words in said for words in FULL):
+        fault = f"{url.render_as_string()} has no connection left within max_connections and its other limits: {said}."
+        return BootError("MAGIK_CONNECTION_BUDGET", fault, field="concurrency")
+    if isinstance(error, exc.TimeoutError):
+        return BootError("MAGIK_POOL_SIZE_MISMATCH", f"The engine's pool is in use: {said}.", field="concurrency")
+    fault = f"{url.render_as_string()} cannot be reached: {said}."
+    return BootError("MAGIK_DATABASE_UNREACHABLE", fault, field="database-url")
 
 
 def check_locking(locking: str, settings: Settings) -> Iterator[MagikError]:
@@ -52,20 +64,26 @@ def check_locking(locking: str, settings: Settings) -> Iterator[MagikError]:
         yield from check_budget(connection, settings.concurrency)
 
 
-def check_tables(engine: Engine) -> Iterator[MagikError]:
-    """The application's own way leads to our tables, and nobody keeps them locked: that would be an endless wait."""
-    with engine.connect().execution_options(isolation_level="READ COMMITTED") as application:
-        try:
-            application.execute(text(BOUND))
-            yield from check_schema(application)
-        except DBAPIError as error:
-            application.rollback()
-            if is_locked(error):
-                yield tables_locked(application)
-            elif sqlstate(error) == UNDEFINED_TABLE:
-                yield BootError("MAGIK_SCHEMA_INCOMPLETE", f"A part of the tables is missing: {first_line(error)}.")
-            else:
-                raise
+def check_engine(engine: Engine, concurrency: int) -> Iterator[MagikError]:
+    """The application's way leads to our tables, and all threads can go it at once; a pool keeps the connections."""
+    with ExitStack() as stack:
+        application, *_ = [stack.enter_context(engine.connect()) for _ in range(min(concurrency, room(engine)))]
+        yield from check_tables(application)
+
+
+def check_tables(application: Connection) -> Iterator[MagikError]:
+    """They are there, in a version that we know, and nobody keeps them locked: that would be an endless wait."""
+    try:
+        application.execution_options(isolation_level="READ COMMITTED").execute(text(BOUND))
+        yield from check_schema(application)
+    except DBAPIError as error:
+        application.rollback()
+        if is_locked(error):
+            yield tables_locked(application)
+        elif sqlstate(error) == UNDEFINED_TABLE:
+            yield BootError("MAGIK_SCHEMA_INCOMPLETE", f"A part of the tables is missing: {first_line(error)}.")
+        else:
+            raise
 
 
 def check_schema(connection: Connection) -> Iterator[MagikError]:

@@ -65,8 +65,10 @@ def discard(run: Run, session: Session, asked: Discard) -> Outcome:
 
 
 def _end(run: Run, session: Session, statement: Delete | Update) -> None:
+    if inspect(run.job).session is not session:
+        raise RunError("MAGIK_SESSION_CLOSED", "The job's Session was closed, and what it had not committed is lost.")
     mine = statement.where(JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.pending)
-    if session.connection(bind_arguments={"mapper": Job}).execute(mine).rowcount != 1:
+    if session.connection(bind_arguments={"mapper": Job.__mapper__, "clause": mine}).execute(mine).rowcount != 1:
         raise Superseded
     release(session)
     session.commit()

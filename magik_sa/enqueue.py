@@ -25,6 +25,8 @@ __all__ = ["Job", "UnknownJob", "declared", "metadata"]
 _REPEATS: Final = "magik_repeats"
 _MOST_KEYS: Final = 5_000  # in one SELECT: a statement takes 65,535 parameters on psycopg and 32,767 on asyncpg
 
+_WRITING: Final = {"mapper": Job.__mapper__, "clause": Job.__table__.insert()}  # not where an application's reads go
+
 Key = tuple[str, bytes]
 
 
@@ -65,7 +67,7 @@ def _find_repeats(session: Session, flush: UOWTransaction) -> None:
 
 def _live(session: Session, keys: list[Key]) -> dict[Key, UUID]:
     """The ids of the live jobs with these keys, seen from the transaction of the flush."""
-    connection, live = session.connection(bind_arguments={"mapper": Job}), {}
+    connection, live = session.connection(bind_arguments=_WRITING), {}
     for start in range(0, len(keys), _MOST_KEYS):
         classes, digests = zip(*keys[start : start + _MOST_KEYS], strict=True)
         found = select(Job.id, Job.job_class, Job.key_digest).where(

@@ -45,7 +45,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_MIGRATION_REFUSED": "Mend what the server names, then run it again.",
     "MAGIK_DOWNGRADE_UNCONFIRMED": "Say --yes if that is what you want.",
     "MAGIK_SCHEMA_AHEAD": "Install the release of magik_sa that this schema was made by, or a newer one.",
-    "MAGIK_SESSION_NOT_THREAD_KEYED": "Use sqlalchemy.orm.scoped_session without a scopefunc: one Session a thread.",
+    "MAGIK_SESSION_NOT_THREAD_KEYED": "Use a scoped_session without a scopefunc, or the recipe of docs/frameworks.md.",
     "MAGIK_SESSION_INVALID": "Name a sessionmaker or scoped_session as package.module:attribute.",
     "MAGIK_POOL_SIZE_MISMATCH": "Give the engine pool_size + max_overflow of at least the worker's concurrency.",
     "MAGIK_ADVISORY_LOCK_UNAVAILABLE": "Connect directly, or through a pooler in session mode (--locking-url).",
@@ -53,6 +53,7 @@ REMEDIES: Final[dict[str, str]] = {
     # run: written to last_error of a job
     "MAGIK_JOB_INTERRUPTED": "The worker's process or its locking connection died while the job ran.",
     "MAGIK_POLICY_DENIED": "The job's policy said no.",
+    "MAGIK_SESSION_CLOSED": "Leave the Session of a job open; it is closed when the job has ended.",
     # worker: the process ends with a failure code
     "MAGIK_DATABASE_LOST": "The database was out of reach beyond the bound; start the worker again.",
     "MAGIK_THREAD_DIED": "The log or stderr has its traceback. Start the worker again.",

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from . import fence, successor
+from . import fence, routing, successor
 from .carried import context
 from .claim import Claimed
 from .fence import Fence
@@ -36,10 +36,12 @@ class Run:
         self.fence = Fence(self.claimed.row["version"])
 
 
-def follow(sessions: scoped_session[Session]) -> None:
-    """Prepare a factory for the Sessions of runs. Once a factory; again does nothing."""
-    fence.follow(sessions)
-    successor.follow(sessions)
+def for_runs(sessions: scoped_session[Session]) -> scoped_session[Session]:
+    """Where the Sessions of runs come from: like those of `sessions`, which itself stays as it is."""
+    own = routing.routed(sessions)
+    fence.follow(own)
+    successor.follow(own)
+    return own
 
 
 @contextmanager
@@ -75,7 +77,7 @@ def _readable_args(run: Run) -> list[str]:
 
 @contextmanager
 def _opened(run: Run) -> Iterator[Session]:
-    session = run.sessions(bind=run.connection)
+    session = routing.opened(run.sessions, run.connection)
     try:
         run.job = attach(run.claimed.row, session)
         vars(run.job)["_magik_stopping"] = run.stopping

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from . import around
 from .attribute import read_all
 from .ending import denied, discard, fail, finish, interruption, roll_back, snooze
 from .failure import headline
@@ -58,7 +59,7 @@ def _check_args(run: Run) -> None:
 
 def _perform(run: Run, session: Session) -> Outcome:
     try:
-        run.job.perform(session)
+        around.perform(run.job, session)
     except Snooze as asked:
         return snooze(run, session, asked)
     except Discard as asked:

@@ -12,12 +12,12 @@ import contextlib
 import os
 import socket
 import time
-import weakref
 from typing import Any
 
 import psycopg
 
 from .errors import BootError
+from .forked import keep_from_children
 from .rows import read_any
 
 CONNECT_TIMEOUT = 10  # seconds, for one attempt
@@ -50,6 +50,7 @@ LOCKING = {
     "jit": "off",
     "enable_seqscan": "off",
     "enable_sort": "off",
+    "default_transaction_isolation": "read committed",
     "DateStyle": "ISO",
     "TimeZone": "UTC",
 }
@@ -104,7 +105,7 @@ def connect_locking(conninfo: str, app_name: str) -> LockingConnection:
     except BaseException:
         connection.close()
         raise
-    _open.add(connection)
+    keep_from_children(connection)
     return connection
 
 
@@ -113,22 +114,3 @@ def refuse_read_only(connection: psycopg.Connection[Any]) -> None:
     row = connection.execute("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool").fetchone()
     if row is None or row[0]:
         raise BootError("MAGIK_SERVER_READ_ONLY", "The server takes no writes.")
-
-
-_open: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
-
-
-def _let_go_in_child() -> None:
-    """A forked child would keep the locks alive for as long as it lives: put something harmless in the socket's place.
-
-    dup2 and not close(): closing through libpq would say good-bye on the parent's session.
-    """
-    for connection in list(_open):
-        if not connection.closed:
-            null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, connection.fileno())
-            os.close(null)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_child)

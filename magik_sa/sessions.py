@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -19,10 +20,13 @@ from sqlalchemy.util import ThreadLocalRegistry
 from . import server
 from .errors import BootError, MagikError
 from .failure import first_line
-from .job import Job
+from .forked import keep_from_children, renew_in_children
+from .routing import engine_of
 from .settings import Settings
 
 Sessions = sessionmaker[Session] | scoped_session[Session]
+
+ASYNCHRONOUS = "Jobs run in threads: leave --session out and give --database-url with postgresql+psycopg://…"
 
 
 class Place(NamedTuple):
@@ -40,44 +44,67 @@ class Place(NamedTuple):
 
 def find(settings: Settings, given: Sessions | None) -> Place:
     """The Sessions that were given or named, or our own. Raises `BootError` where there are none."""
-    if given is None and settings.session:
-        given = resolve(settings.session)
-    if given is None:
+    named = resolve(settings.session) if given is None and settings.session else given
+    if named is None:
         engine = _engine(settings)
-        return Place(engine, scoped_session(sessionmaker(engine)), ours=True)
-    sessions = given if isinstance(given, scoped_session) else scoped_session(given)
-    engine = _bind(sessions)
-    event.listen(engine, "connect", _tune)
-    return Place(engine, sessions, ours=False)
+        place = Place(engine, scoped_session(sessionmaker(engine)), ours=True)
+    else:
+        sessions = _scoped(named, settings.session or "session")
+        place = Place(_bind(sessions), sessions, ours=False)
+    event.listen(place.engine, "connect", _tune)
+    renew_in_children(place.engine)
+    return place
 
 
-def resolve(spec: str) -> Sessions:
-    """``package.module:attribute`` as the sessionmaker or scoped_session it names."""
+def resolve(spec: str) -> Any:
+    """What ``package.module:attribute`` names."""
     module, _, attribute = spec.partition(":")
     try:
         value: Any = importlib.import_module(module)
         for part in attribute.split("."):
             value = getattr(value, part)
     except Exception as error:
-        raise BootError(
-            "MAGIK_SESSION_INVALID", f"--session {spec!r}: {first_line(error)}.", field="session"
-        ) from error
-    if not isinstance(value, sessionmaker | scoped_session):
-        raise BootError("MAGIK_SESSION_INVALID", f"--session {spec!r} is a {type(value).__name__}.", field="session")
+        raise _invalid(f"--session {spec!r}: {first_line(error)}.") from error
     return value
 
 
-def _bind(factory: scoped_session[Session]) -> Engine:
+def _scoped(value: Any, spec: str) -> scoped_session[Session]:
+    """A scoped_session of Sessions that threads can use."""
+    kind = type(value)
+    if kind.__module__.startswith("sqlalchemy.ext.asyncio"):
+        raise _invalid(f"--session {spec!r} is an {kind.__name__}.", ASYNCHRONOUS)
+    if not isinstance(value, sessionmaker | scoped_session):
+        raise _invalid(f"--session {spec!r} is a {kind.__name__}.")
+    if isinstance(value, sessionmaker):
+        return scoped_session(value)
+    if not isinstance(value.session_factory, sessionmaker):
+        raise _invalid(f"--session {spec!r} makes its Sessions by something other than a sessionmaker.")
+    return value
+
+
+def _bind(sessions: scoped_session[Session]) -> Engine:
+    """The engine that jobs are written to. That a registry is not a thread's is the likelier fault, and told first."""
     try:
-        with factory.session_factory() as session:
-            bind = session.get_bind(Job)
+        with sessions.session_factory() as session:
+            bind = engine_of(session)
     except Exception as error:
-        raise BootError(
-            "MAGIK_SESSION_INVALID", f"No engine behind --session: {first_line(error)}.", field="session"
-        ) from error
+        if not _thread_local(sessions):
+            raise _not_thread_keyed() from error
+        raise _invalid(f"No engine behind --session: {first_line(error)}.") from error
     if not isinstance(bind, Engine) or bind.dialect.name != "postgresql":
-        raise BootError("MAGIK_SESSION_INVALID", "The Session is not bound to a PostgreSQL engine.", field="session")
+        raise _invalid("The Session is not bound to a PostgreSQL engine.")
+    if bind.dialect.is_async:
+        raise _invalid(f"The Session is bound to an asynchronous engine ({bind.url.drivername}).", ASYNCHRONOUS)
     return bind
+
+
+def _invalid(fault: str, remedy: str | None = None) -> BootError:
+    return BootError("MAGIK_SESSION_INVALID", fault, field="session", remedy=remedy)
+
+
+def _not_thread_keyed() -> BootError:
+    fault = "The scoped_session does not keep threads apart."
+    return BootError("MAGIK_SESSION_NOT_THREAD_KEYED", fault, field="session")
 
 
 def _engine(settings: Settings) -> Engine:
@@ -85,9 +112,7 @@ def _engine(settings: Settings) -> Engine:
         raise BootError("MAGIK_DATABASE_URL_MISSING", "No database URL was given.", field="database-url")
     url = _for_threads(parse(settings.database_url))
     named = {**server.CLIENT, "application_name": f"{settings.app_name} performer"}
-    engine = create_engine(url, pool_size=settings.concurrency, max_overflow=0, connect_args=named)
-    event.listen(engine, "connect", _tune)
-    return engine
+    return create_engine(url, pool_size=settings.concurrency, max_overflow=0, connect_args=named)
 
 
 def parse(text: str) -> URL:
@@ -136,16 +161,15 @@ def _tune(dbapi_connection: Any, _: Any) -> None:
     with contextlib.closing(dbapi_connection.cursor()) as cursor:
         cursor.execute(server.settings_sql(server.PERFORMING))
     dbapi_connection.commit()
+    keep_from_children(dbapi_connection)
 
 
 def check_sessions(place: Place, concurrency: int) -> Iterator[MagikError]:
     """One Session a thread, and a connection for each."""
     if not _thread_keyed(place.sessions):
-        yield BootError(
-            "MAGIK_SESSION_NOT_THREAD_KEYED", "The scoped_session does not keep threads apart.", field="session"
-        )
-    if (room := _pool_room(place.engine)) < concurrency:
-        fault = f"The engine's pool gives {room} connections for {concurrency} threads."
+        yield _not_thread_keyed()
+    if (given := room(place.engine)) < concurrency:
+        fault = f"The engine's pool gives {given} connections for {concurrency} threads."
         yield BootError("MAGIK_POOL_SIZE_MISMATCH", fault, field="concurrency")
 
 
@@ -155,7 +179,11 @@ def _thread_keyed(factory: scoped_session[Session]) -> bool:
     The type alone could be a subclass that cheats; the probe alone passes for a scopefunc that only happens to
     tell these two threads apart.
     """
-    return type(factory.registry) is ThreadLocalRegistry and _met_apart(factory)
+    return _thread_local(factory) and _met_apart(factory)
+
+
+def _thread_local(factory: scoped_session[Session]) -> bool:
+    return type(factory.registry) is ThreadLocalRegistry
 
 
 def _met_apart(factory: Callable[[], Any]) -> bool:
@@ -176,9 +204,10 @@ def _met_apart(factory: Callable[[], Any]) -> bool:
     return len(seen) == 2 and seen[0] is not seen[1]
 
 
-def _pool_room(engine: Engine) -> float:
+def room(engine: Engine) -> int:
+    """How many connections the engine's pool gives at once."""
     pool = engine.pool
     if isinstance(pool, QueuePool):
         overflow: int = pool._max_overflow
-        return float("inf") if overflow < 0 else pool.size() + overflow
-    return float("inf") if isinstance(pool, NullPool) else 1
+        return sys.maxsize if overflow < 0 else pool.size() + overflow
+    return sys.maxsize if isinstance(pool, NullPool) else 1

@@ -52,4 +52,8 @@ def is_dead(connection: Connection) -> bool:
     if connection.invalidated:
         return False
     socket: Any = connection.connection.dbapi_connection
-    return socket is None or bool(select.select([socket], [], [], 0)[0])
+    if socket is None:
+        return True
+    look = select.poll()  # select() knows no more than 1,024 descriptors
+    look.register(socket, select.POLLIN)
+    return bool(look.poll(0))

@@ -21,6 +21,8 @@ class Signals:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self.armed = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._let_go)
 
     def install(self) -> None:
         """Take both signals over; called again after user code was imported, which may have taken them."""
@@ -36,6 +38,12 @@ class Signals:
         """Wait up to `seconds` for one more signal; whether it came."""
         ready, _, _ = select.select([self._read], [], [], max(seconds, 0))
         return bool(ready and os.read(self._read, 1))
+
+    def _let_go(self) -> None:
+        """What a job forks is no worker: a signal ends it, and is not told to the parent through the pipe."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, signal.SIG_DFL)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.armed:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from magik_sa import Job, context, fence, names, wake
 from magik_sa.claim import Busy, Claimed, Claims
 from magik_sa.job import declared
-from magik_sa.job_session import Run, follow
+from magik_sa.job_session import Run, for_runs
 from magik_sa.outcome import Outcome
 from magik_sa.run import run
 from magik_sa.server import connect_locking
@@ -31,8 +31,7 @@ class Bench:
         owner = wake.register(self.locking, found, "bench", ["default"])
         self.claims = Claims(self.locking, found, owner, "bench")
         self.connection = connection
-        self.sessions = scoped_session(sessionmaker(connection.engine))
-        follow(self.sessions)
+        self.sessions = for_runs(scoped_session(sessionmaker(connection.engine)))
 
     def claim(self) -> Claimed:
         (claimed,) = self.claims.claim("default", 1, list(declared()), Busy((), ())).jobs

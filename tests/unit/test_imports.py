@@ -13,13 +13,13 @@ PACKAGE = Path(__file__).resolve().parents[2] / "magik_sa"
 # The house, from the ground up. A module imports what stands on a line above its own, or left of it on the same
 # line. A package's own name (``worker``) is its __init__. Whoever adds a module gives it its place here.
 LAYOUT = """
-errors duration settings uuid7 storable failure logs
-retries schedule verb carried args
+errors duration settings uuid7 storable failure logs forked
+retries schedule verb around carried args
 kind sealed key expression attribute columns declaration body classes display table
 job
 names rows server
 unknown committed enqueue wake claim timeout
-fence outcome successor job_session ending run recurring effects
+fence outcome successor routing job_session ending run recurring effects
 migrations.place migrations.locked migrations.parts migrations.v001 migrations migrations.autogenerate alembic_plugin
 sessions database boot status acting doctor testing
 worker.signals worker.mailbox worker.book worker.idle worker.locker worker.performer worker.completer
