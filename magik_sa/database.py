@@ -29,10 +29,7 @@ PATIENCE = 2.0  # seconds for an answer that one session gives at once, whatever
 def check_server(locking: str, engine: Engine, settings: Settings) -> Iterator[MagikError]:
     """The server can be reached, written to, holds a schema we know, keeps sessions, and has room."""
     url = parse(settings.locking_url) if settings.locking_url else engine.url
-    findings = [*_reaching(url, check_locking(locking, settings))]
-    yield from findings
-    if not findings:
-        yield from _reaching(engine.url, check_engine(engine, settings.concurrency))
+    yield from _reaching(url, check_locking(locking, engine, settings))
 
 
 def _reaching(url: URL, checks: Iterator[MagikError]) -> Iterator[MagikError]:
@@ -57,11 +54,17 @@ def _unreached(url: URL, error: Exception) -> BootError:
     return BootError("MAGIK_DATABASE_UNREACHABLE", fault, field="database-url")
 
 
-def check_locking(locking: str, settings: Settings) -> Iterator[MagikError]:
-    """Sessions last here, first of all: a pooler may not even let the other questions through."""
+def check_locking(locking: str, engine: Engine, settings: Settings) -> Iterator[MagikError]:
+    """Sessions last here, first of all: a pooler may not even let the other questions through.
+
+    With the locking connection open all others are made as well: what the worker will need is there.
+    """
     refuse_pooler(locking)
     with server.connect_locking(locking, settings.app_name) as connection:
-        yield from check_budget(connection, settings.concurrency)
+        short = [*check_budget(connection, settings.concurrency)]
+        yield from short
+        if not short:
+            yield from _reaching(engine.url, check_engine(engine, settings.concurrency))
 
 
 def check_engine(engine: Engine, concurrency: int) -> Iterator[MagikError]:

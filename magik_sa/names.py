@@ -39,8 +39,9 @@ class Names:
         return f"magik_{self.oid}"
 
     def sql(self, text: str) -> bytes:
-        """Fill the table names into a statement; values always travel as parameters."""
-        return text.format(jobs=self.jobs, claims=self.claims, workers=self.workers).encode()
+        """Fill the table names into a statement. Values travel as parameters, of which a % is the sign."""
+        names = {"jobs": self.jobs, "claims": self.claims, "workers": self.workers}
+        return text.format(**{key: name.replace("%", "%%") for key, name in names.items()}).encode()
 
 
 def find(connection: psycopg.Connection[Any], schema: str | None) -> Names:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
 from magik_sa import Job
-from tests.jobs.forking import Forking, Idle, Leaving, Marker, Spawning
+from tests.jobs.forking import AfterFork, Forking, Idle, Leaving, Spawning
 from tests.tools.effects import Effects
 from tests.tools.sessions import pids
 from tests.tools.waiting import until
@@ -57,7 +57,7 @@ def test_a_child_leaves_the_connections_of_the_worker_alone(
         worker.wait_ready()
         connections = set(pids(dsn, f"{worker.app_name} %"))
         until(lambda: effects.finished(cls.__name__) == len(ENDS), timeout=30, what=worker.stderr())
-        (marker,) = add(Session, Marker())
+        (marker,) = add(Session, AfterFork())
         until(lambda: effects.starts(marker), what="the worker is well")
         until(lambda: left(dsn) == [], what=f"all are done: {left(dsn)}")
         assert set(pids(dsn, f"{worker.app_name} %")) == connections

@@ -44,7 +44,8 @@ def receipts(dsn: str, example: str) -> dict[int, int]:
 
 def jobs(dsn: str) -> int:
     with psycopg.connect(dsn) as connection:
-        return connection.execute("SELECT count(*) FROM magik_jobs").fetchone()[0]  # type: ignore[index]
+        ((count,),) = connection.execute("SELECT count(*) FROM magik_jobs").fetchall()
+    return int(count)
 
 
 def tables(engine: Engine, *examples: str) -> None:

@@ -80,7 +80,7 @@ class Leaving(Job, policy="system"):
                 time.sleep(60)
 
 
-class Marker(Job, policy="system"):
+class AfterFork(Job, policy="system"):
     """Shows that the worker is well."""
 
     def perform(self, session: Session) -> None:
