@@ -73,4 +73,6 @@ def _meant(word: str, options: Collection[str]) -> str:
 
 
 def _refuse(cls: type, word: str, why: str) -> NoReturn:
-    raise DeclarationError("MAGIK_OPTION_UNKNOWN", f"{cls.__qualname__}: {word}: {why}", field=word)
+    raise DeclarationError(
+        "MAGIK_OPTION_UNKNOWN", f"{cls.__qualname__}: {word}: {why}{'' if why.endswith('?') else '.'}", field=word
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column
@@ -102,9 +102,8 @@ def _refuse_reserved(cls: Any, arguments: Mapping[str, Argument], reserved: set[
 
 def _check(cls: Any, job: Any, own_table: bool) -> None:
     declaration = cls.__magik__
-    if cls.perform is job.perform or not _ordinary(cls.perform):
-        what = f"{cls.__qualname__} has no perform(self, session), an ordinary function. Abstract: __abstract__ = True."
-        raise DeclarationError("MAGIK_OPTION_INVALID", what, field="perform")
+    if fault := _unfit(cls.perform, job.perform):
+        raise DeclarationError("MAGIK_OPTION_INVALID", f"{cls.__qualname__}: {fault}.", field="perform")
     if own_table and declaration.idempotent_by:
         what = f"{cls.__qualname__} has a table of its own and idempotent_by."
         raise DeclarationError("MAGIK_IDEMPOTENT_BY_UNSUPPORTED", what, field="idempotent_by")
@@ -115,10 +114,17 @@ def _check(cls: Any, job: Any, own_table: bool) -> None:
     declaration.check()
 
 
-def _ordinary(method: object) -> bool:
-    """Whether calling it does the work. A generator or a coroutine would be made and dropped, and the job be done."""
-    kinds = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
-    return callable(method) and not any(is_kind(method) for is_kind in kinds)
+def _unfit(perform: Any, inherited: Any) -> str | None:
+    """Why calling it as ``perform(self, session)`` would not do the work; None where it would."""
+    if perform is inherited or not callable(perform):
+        return "has no perform(self, session); a class that is only a parent says __abstract__ = True"
+    if any(is_kind(perform) for is_kind in (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)):
+        return "perform is async or a generator: it would be made and dropped, and the job be done"
+    try:
+        signature(perform).bind("self", "session")
+    except TypeError:
+        return "perform has to take (self, session)"
+    return None
 
 
 def _has_table_of_its_own(cls: Any, job: Any) -> bool:

@@ -74,7 +74,7 @@ def _enqueued(read: Callable[[object, str], Any]) -> Callable[[object, str], Any
         try:
             return read(value, option)
         except EnqueueError as error:
-            raise _invalid(option, error.what) from None
+            raise _invalid(option, error.what.removeprefix(f"{option}: ")) from None
 
     return declared
 
@@ -93,7 +93,7 @@ def _keyed(value: object, option: str) -> tuple[str, ...]:
 def _exceptions(value: object, option: str) -> tuple[type[BaseException], ...]:
     kinds: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
-        raise _invalid(option, "a tuple of exception classes")
+        raise _invalid(option, "write an exception class, or a tuple of them")
     return kinds
 
 
@@ -110,7 +110,7 @@ _READERS: Final[dict[str, Callable[[object, str], Any]]] = {
     "queue": _enqueued(text),
     "priority": _enqueued(whole),
     "name": _enqueued(text),
-    "retries": _of(Retries, "Retries(...)"),
+    "retries": _of(Retries, "write Retries(times=…)"),
     "idempotent_by": _keyed,
     "discard_on": _exceptions,
     "keep": _kept,

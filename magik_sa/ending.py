@@ -59,6 +59,7 @@ def discard(run: Run, session: Session, asked: Discard) -> Outcome:
     session.flush()
     values = {"last_error": describe(asked), "failed_at": func.now(), "expired_at": func.now()}
     _end(run, session, update(JOBS).values(**values, version=JOBS.c.version + 1))
+    run.error = asked
     run.fence.moved()
     _tell(run, asked)
     return Outcome.EXPIRED
@@ -104,11 +105,13 @@ def interruption(run: Run) -> Outcome | None:
         return expire(run, error)
     if (row["last_error"] or "").startswith(INTERRUPTED):
         return _retry(run, error, retries.delay(row["error_count"] + 1))
+    say(logging.WARNING, "job_interrupted", job_id=row["id"], job_class=row["job_class"], queue=row["queue"])
     return None if _count(run, error) else Outcome.SUPERSEDED
 
 
 def expire(run: Run, error: BaseException) -> Outcome:
     """No further try: the row stays as a dead letter, and on_failure runs once."""
+    run.error = error
     if not _record(run, {**_failure(error), "expired_at": func.now()}):
         return Outcome.SUPERSEDED
     _tell(run, error)
@@ -116,6 +119,7 @@ def expire(run: Run, error: BaseException) -> Outcome:
 
 
 def _retry(run: Run, error: BaseException, delay: timedelta) -> Outcome:
+    run.error = error
     written = _record(run, {**_failure(error), "run_at": func.now() + delay})
     return Outcome.RETRY if written else Outcome.SUPERSEDED
 

@@ -31,6 +31,7 @@ class Run:
     stopping: Callable[[], bool]
     fence: Fence = field(init=False)
     job: Job = field(init=False)
+    error: BaseException | None = field(init=False, default=None)  # why it ended without success, for the log
 
     def __post_init__(self) -> None:
         self.fence = Fence(self.claimed.row["version"])

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from . import around
 from .attribute import read_all
 from .ending import denied, discard, fail, finish, interruption, roll_back, snooze
+from .errors import MagikError
 from .failure import headline
 from .job_session import Run, job_session
 from .logs import say
@@ -32,7 +33,8 @@ def run(run: Run) -> Outcome:
         say(logging.ERROR, "outcome_unrecorded", error=headline(error), **_fields(run))
         outcome = Outcome.UNRECORDED
     level = logging.INFO if outcome in QUIET else logging.WARNING
-    say(level, f"job_{outcome.value}", duration_ms=round((time.monotonic() - started) * 1000, 1), **_fields(run))
+    took = round((time.monotonic() - started) * 1000, 1)
+    say(level, f"job_{outcome.value}", duration_ms=took, **_fields(run), error=_reason(run.error))
     return outcome
 
 
@@ -73,6 +75,11 @@ def _allowed(run: Run, session: Session) -> bool:
     if session.in_transaction():
         session.commit()
     return allowed
+
+
+def _reason(error: BaseException | None) -> str | None:
+    """What kind of error it was, or its code. Its text may hold anything, and stands in the row's last_error only."""
+    return error.code if isinstance(error, MagikError) else type(error).__name__ if error else None
 
 
 def _fields(run: Run) -> dict[str, Any]:

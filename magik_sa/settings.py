@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -77,8 +78,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     modules: tuple[str, ...] = ()
-    database_url: str | None = None
-    locking_url: str | None = None
+    database_url: Annotated[str | None, Field(repr=False)] = None
+    locking_url: Annotated[str | None, Field(repr=False)] = None
     session: str | None = None
     queues: Annotated[tuple[QueueName, ...], AfterValidator(_distinct)] = ("default",)
     concurrency: Annotated[int, Field(ge=1, le=500)] = 10
@@ -96,6 +97,9 @@ def read(given: Mapping[str, Any], environ: Mapping[str, str] | None = None, fol
     """
     written = {key: value for key, value in pyproject(folder or Path.cwd()).items() if key != "schema"}
     said = {key: value for key, value in given.items() if value is not None}
+    misspelt = list(_misspelt(os.environ if environ is None else environ))
+    if misspelt:
+        raise BootRefused(misspelt)
     merged = {**written, **_from_environment(os.environ if environ is None else environ), **said}
     try:
         return Settings(**{key: _listed(key, value) for key, value in merged.items()})
@@ -106,6 +110,16 @@ def read(given: Mapping[str, Any], environ: Mapping[str, str] | None = None, fol
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     names = {name: f"MAGIK_{name.upper()}" for name in Settings.model_fields}
     return {name: environ[key] for name, key in names.items() if environ.get(key)}
+
+
+def _misspelt(environ: Mapping[str, str]) -> Iterator[MagikError]:
+    """Variables that look like one of ours and are none: MAGIK_QUEUE would leave the worker on the wrong queue."""
+    ours = {f"MAGIK_{name.upper()}" for name in Settings.model_fields} | {"MAGIK_SCHEMA", "MAGIK_MAX_ARGS_BYTES"}
+    for name in sorted(name for name in environ if name.startswith("MAGIK_") and name not in ours):
+        if near := get_close_matches(name, sorted(ours), 1, 0.9):
+            yield BootError(
+                "MAGIK_SETTING_INVALID", f"{name} is no variable of ours: did you mean {near[0]}?", field=name
+            )
 
 
 def _listed(key: str, value: Any) -> Any:

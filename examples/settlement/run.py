@@ -57,23 +57,25 @@ class Run:
 
     def kill_one(self, both: list[WorkerProcess]) -> WorkerProcess:
         """Kill a worker in the middle of its work; returns the other."""
-        victim = self.display.until(lambda: self.ask(lambda session: self.busy(both, session)), PATIENCE)
-        if victim is None:
-            raise NothingToKill(f"No worker was seen at work in {PATIENCE:g} s.")
         self.sabotage(sabotage.BEFORE_THE_KILL)
-        running = self.ask(lambda session: workers.kill(victim, session))
+        killed = self.display.until(lambda: self.ask(lambda session: self.kill_busiest(both, session)), PATIENCE)
+        if killed is None:
+            raise NothingToKill(f"No worker was seen at work in {PATIENCE:g} s.")
+        victim, running = killed
         self.display.say(f"SIGKILL to {victim.name} in the middle of its work; jobs certainly running: {running}.")
         return next(worker for worker in both if worker is not victim)
 
-    def busy(self, both: list[WorkerProcess], session: Session) -> WorkerProcess | None:
-        """A worker that has just begun many jobs; after half of the purchases any will do."""
+    def kill_busiest(self, both: list[WorkerProcess], session: Session) -> tuple[WorkerProcess, int] | None:
+        """Kill a worker that has just begun many jobs; after half of the purchases any will do."""
         early = len(self.produced.ended) < len(self.produced.purchases) / 2
-        return workers.busiest(both, session, at_least=max(1, self.concurrency // 2) if early else 1)
+        victim = workers.busiest(both, session, at_least=max(1, self.concurrency // 2) if early else 1)
+        running = workers.kill(victim, session) if victim else 0
+        return (victim, running) if victim and running else None
 
     def sabotage(self, kinds: sabotage.Kinds) -> None:
-        """Spoil the run now, if that was asked for."""
+        """Spoil the run now, if that was asked for, as soon as there is something to spoil."""
         if self.spoil is not None and self.spoil in kinds:
-            self.ask(kinds[self.spoil])
+            self.display.until(lambda: self.ask(kinds[self.spoil or ""]), PATIENCE)
 
     def ask(self, question: Callable[[Session], T]) -> T:
         """Ask the database in a short Session of its own."""

@@ -46,13 +46,12 @@ class Home:
 def hide(context: AutogenContext, _: UpgradeOps) -> PriorityDispatchResult:
     """Keep the tables out of the comparison, so that the log has no "Detected removed table" to frighten with.
 
-    Alembic has no door for a plugin's filters. Should these lists go away, only the quiet goes with them.
+    Alembic has no door for a plugin's filter. Should this list go away, only the quiet goes with it. They are read all
+    the same: Alembic 1.18 cannot compare a table that refers to one whose name was left out.
     """
     home = Home(_connection(context))
-    names: list[Any] = getattr(context, "_name_filters", [])
-    names.append(lambda name, kind, parents: kind != "table" or not home.has(parents["schema_name"], name))
-    objects: list[Any] = getattr(context, "_object_filters", [])
-    objects.append(lambda item, name, kind, *_: kind != "table" or not home.has(item.schema, name))
+    filters: list[Any] = getattr(context, "_object_filters", [])
+    filters.append(lambda item, name, kind, *_: kind != "table" or not home.has(item.schema, name))
     return PriorityDispatchResult.CONTINUE
 
 

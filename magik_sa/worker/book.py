@@ -14,6 +14,7 @@ from ..claim import Busy, Claimed
 
 BEGUN_AFTER = 0.05  # seconds that a run lasts before its note says so
 ASIDE_FOR = 1.0  # seconds until a job whose key runs elsewhere is looked at again
+PROBATION = 0.1  # seconds between the starts of two suspects
 
 
 class Book:
@@ -24,6 +25,7 @@ class Book:
         self._unmarked: dict[UUID, float] = {}  # id -> when its note should say "begun"
         self._aside: dict[UUID, float] = {}
         self._lost: set[UUID] = set()
+        self._probation = 0.0
 
     def __len__(self) -> int:
         return len(self._held)
@@ -59,8 +61,21 @@ class Book:
     def has_lock(self, job: Claimed) -> bool:
         return job.id not in self._lost
 
-    def put_aside(self, ids: Iterable[UUID]) -> None:
-        self._aside.update(dict.fromkeys(ids, time.monotonic() + ASIDE_FOR))
+    def put_aside(self, ids: Iterable[UUID], seconds: float = ASIDE_FOR) -> None:
+        self._aside.update(dict.fromkeys(ids, time.monotonic() + seconds))
+
+    def admit(self, jobs: list[Claimed]) -> tuple[list[Claimed], list[Claimed]]:
+        """Which of these may start now, and which are to wait: suspects start one after the other.
+
+        Whatever killed the process before any of them was known to have begun does it again within that time, and
+        then alone: the others are still unbegun, and lose no try.
+        """
+        free = [job for job in jobs if not job.suspect]
+        suspects = [job for job in jobs if job.suspect]
+        if suspects and time.monotonic() >= self._probation:
+            self._probation = time.monotonic() + PROBATION
+            return [*free, suspects[0]], suspects[1:]
+        return free, suspects
 
     def seconds_to_mark(self) -> float | None:
         """How long until the next note has to say that its run has begun."""

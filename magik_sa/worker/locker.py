@@ -22,7 +22,7 @@ from ..failure import first_line, headline
 from ..logs import say
 from ..outcome import Outcome
 from ..server import connect_locking
-from .book import Book
+from .book import PROBATION, Book
 from .idle import Idle
 from .mailbox import Mailbox
 
@@ -198,12 +198,16 @@ class Locker(threading.Thread):
     def _claim(self, queue: str, n: int) -> int:
         batch = self.claims.claim(queue, n, self.assignment.known, self.book.busy)
         self.book.put_aside(batch.refused)
-        self.book.enter(batch.jobs)
-        if marked := [job.id for job in batch.jobs if job.suspect or job.interrupted]:
+        admitted, waiting = self.book.admit(batch.jobs)
+        if waiting:
+            self.claims.give_back(waiting)
+            self.book.put_aside([job.id for job in waiting], PROBATION)
+        self.book.enter(admitted)
+        if marked := [job.id for job in admitted if job.suspect or job.interrupted]:
             self.claims.begun(marked)
-        for job in batch.jobs:
+        for job in admitted:
             self.work.put(job)
-        return len(batch.jobs)
+        return len(admitted)
 
     # ---- waiting
 

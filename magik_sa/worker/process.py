@@ -57,10 +57,10 @@ def command(signals: Signals, /, **options: Any) -> NoReturn:
     """
     try:
         worker = Worker(**{name: value for name, value in options.items() if value != ()})
-        to_stderr(worker.settings.log_format)
         worker.boot()
     except BootRefused as refused:
         refuse(refused.findings)
+    to_stderr(worker.settings.log_format)  # after the application's modules, which may have configured logging
     signals.arm()  # before anything is claimed, so that whatever was claimed is drained
     worker.launch()
     end(work(worker, signals))
@@ -87,7 +87,7 @@ def drain(worker: Worker, signals: Signals) -> int:
     say(logging.INFO, "draining", running=len(worker.locker.book))
     worker.stop()
     deadline = time.monotonic() + worker.settings.shutdown_timeout.total_seconds()
-    while (left := deadline - time.monotonic()) > 0 and not signals.wait(0):
+    while (left := deadline - time.monotonic()) > 0 and not (signals.wait(0) and worker.locker.book):
         if worker.wait(min(left, 0.05)):
             say(logging.INFO, "drained")
             return LOST if worker.locker.failure else DRAINED

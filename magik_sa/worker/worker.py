@@ -86,6 +86,8 @@ class Worker:
             return self._ready
         self._ready = True
         say(logging.INFO, "ready", **in_force(self.booted))
+        if elsewhere := not_worked(self.booted):
+            say(logging.WARNING, "queues_not_worked_here", **elsewhere)
         return True
 
     def stop(self) -> None:
@@ -147,6 +149,13 @@ def _assignment(booted: Booted) -> Assignment:
         poll_interval=told.poll_interval.total_seconds(),
         database_timeout=told.database_timeout.total_seconds(),
     )
+
+
+def not_worked(booted: Booted) -> dict[str, Any]:
+    """Queues that the job classes name and this worker does not work: on purpose, or a forgotten --queue."""
+    missing = {name: cls.__magik__.queue for name, cls in booted.known.items()}
+    missing = {name: queue for name, queue in missing.items() if queue not in booted.settings.queues}
+    return {"queues": ",".join(sorted(set(missing.values()))), "jobs": ",".join(sorted(missing))} if missing else {}
 
 
 def in_force(booted: Booted) -> dict[str, Any]:

@@ -78,3 +78,11 @@ def test_a_lost_lock_is_remembered_until_the_run_ends(clock: Clock) -> None:
     assert not book.has_lock(first)
     book.strike([first])
     assert book.has_lock(first)
+
+
+def test_suspects_start_one_after_the_other(clock: Clock) -> None:
+    book, free, suspects = Book(), job(), [job(suspect=True), job(suspect=True)]
+    assert book.admit([free, *suspects]) == ([free, suspects[0]], [suspects[1]])
+    assert book.admit(suspects[1:]) == ([], suspects[1:])
+    clock.now += 0.1
+    assert book.admit(suspects[1:]) == (suspects[1:], [])

@@ -79,6 +79,16 @@ def test_a_password_is_never_repeated(tmp_path: Path) -> None:
     assert "secret" not in str(refused.value)
 
 
+def test_a_variable_that_only_looks_like_one_of_ours_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BootRefused, match="did you mean MAGIK_QUEUES"):
+        read({}, {"MAGIK_QUEUE": "payments"}, tmp_path)
+    assert read({}, {"MAGIK_TEST_DATABASE_URL": "x"}, tmp_path).queues == ("default",)
+
+
+def test_settings_show_no_password(tmp_path: Path) -> None:
+    assert "secret" not in repr(read({"database_url": "postgresql://u:secret@h/d"}, {}, tmp_path))
+
+
 def test_a_broken_pyproject_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.magik_sa\n")
     with pytest.raises(Exception, match="MAGIK_SETTING_INVALID"):
