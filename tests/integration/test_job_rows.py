@@ -371,7 +371,7 @@ def test_an_unknown_job_is_read_only(session: Session, engine: Engine) -> None:
 
 @pytest.fixture
 def reports(engine: Engine) -> None:
-    metadata.create_all(engine)
+    metadata.create_all(engine, tables=[metadata.tables["reports"]])
 
 
 def test_a_class_with_a_table_of_its_own_is_joined_inheritance(session: Session, engine: Engine, reports: None) -> None:
