@@ -195,9 +195,9 @@ class Cluster:
 
     def _launch(self, timeout: float) -> None:
         settings = {
+            "listen_addresses": self.host,
             **self.settings,
             "port": self.port,
-            "listen_addresses": self.host,
             "unix_socket_directories": str(self.folder),
         }
         command = [str(self.binaries / "postgres"), "-D", str(self.data)]
