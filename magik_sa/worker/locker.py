@@ -9,8 +9,6 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 import psycopg
@@ -24,49 +22,12 @@ from ..outcome import Outcome
 from ..server import connect_locking
 from .book import PROBATION, Book
 from .idle import Idle
+from .letters import Abandon, Assignment, Ended, Mail, Stop
 from .mailbox import Mailbox
 
 HEARTBEAT = 10.0  # seconds between statements on the connection while all threads are busy
 LONGEST_PAUSE = 5.0  # seconds between two attempts to connect
 UNSERVED_EVERY = 60.0  # seconds between two looks for due jobs of classes that nobody declared here
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A performer's word that a run is over and committed: its note and its locks can go."""
-
-    job: Claimed
-    outcome: Outcome
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Claim nothing more, give back what was not begun, end when the last run has ended."""
-
-
-@dataclass(frozen=True)
-class Abandon:
-    """The deadline has passed: clear the notes of what still runs, because a deploy is not a failure."""
-
-    done: threading.Event
-
-
-Mail = Mailbox[Ended | Stop | Abandon]
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What a locker needs to know, settled at boot. Times in seconds."""
-
-    conninfo: str
-    schema: str | None
-    app_name: str
-    worker: str
-    queues: tuple[str, ...]
-    known: Collection[str]
-    concurrency: int
-    poll_interval: float
-    database_timeout: float
 
 
 class Locker(threading.Thread):

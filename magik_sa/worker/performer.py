@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..job_session import Run
 from ..run import run
-from .locker import Ended, Locker
+from .letters import Ended
+from .locker import Locker
 
 
 class Performer(threading.Thread):

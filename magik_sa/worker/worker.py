@@ -18,7 +18,8 @@ from ..errors import MagikError, WorkerError
 from ..logs import say
 from ..sessions import Sessions
 from ..settings import Settings, read, schema
-from .locker import Abandon, Assignment, Locker, Stop
+from .letters import Abandon, Assignment, Stop
+from .locker import Locker
 from .performer import Performer
 from .watchdog import Watchdog
 
