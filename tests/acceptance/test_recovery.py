@@ -134,6 +134,7 @@ def test_an_immediate_restart_strands_no_job(cluster: Cluster, stack: ExitStack)
         until(lambda: one(app, "SELECT count(*) FROM magik_jobs") == 0, 15, what="all jobs are done")
     done = {row.job_id for row in effects.rows() if row.ended}
     assert len(done) == 200
+    assert "you don't own a lock" not in cluster.read_log()  # C117: no lock is given back that was not held
 
 
 def test_what_was_added_around_a_reconnect_starts_at_once(cluster: Cluster, stack: ExitStack) -> None:
