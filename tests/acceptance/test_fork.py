@@ -46,6 +46,12 @@ def left(dsn: str) -> list[tuple[str, str]]:
         return connection.execute("SELECT job_class, last_error FROM magik_jobs").fetchall()
 
 
+def settled(dsn: str, worker: WorkerProcess) -> set[int] | None:
+    """The worker's connections, once they are the locking one and one for each of two threads."""
+    found = set(pids(dsn, f"{worker.app_name} %"))
+    return found if len(found) == 3 else None
+
+
 @pytest.mark.parametrize("cls", [Forking, Spawning])
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_child_leaves_the_connections_of_the_worker_alone(
@@ -55,7 +61,7 @@ def test_a_child_leaves_the_connections_of_the_worker_alone(
     url = database.replace("+psycopg:", f"+{driver}:")
     with WorkerProcess(database, MODULE, database_url=url, concurrency=2) as worker:
         worker.wait_ready()
-        connections = set(pids(dsn, f"{worker.app_name} %"))
+        connections = until(lambda: settled(dsn, worker), what="those of the start's checks are gone")
         until(lambda: effects.finished(cls.__name__) == len(ENDS), timeout=30, what=worker.stderr())
         (marker,) = add(Session, AfterFork())
         until(lambda: effects.starts(marker), what="the worker is well")
