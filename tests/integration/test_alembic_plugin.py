@@ -387,7 +387,7 @@ def test_tables_of_a_newer_release_are_left_alone(connection: Connection) -> Non
 
 @pytest.mark.usefixtures("plugin")
 def test_another_database_than_postgres_is_none_of_ours() -> None:
-    with create_engine("sqlite://").connect() as connection:
+    with create_engine("sqlite://", poolclass=NullPool).connect() as connection:
         assert names(connection) == []
 
 
