@@ -75,7 +75,7 @@ class Locker(threading.Thread):
             self._take_again()
             while not self._over():
                 self._turn()
-            wake.unregister(self.connection, self.names, self._owner or (0, None))
+            wake.unregister(self.connection, self.names, self.claims.owner)
         except (psycopg.Error, LockLost) as error:
             # whatever it was: the locks of a failed statement stay held, so all of them go with the connection
             say(logging.WARNING, "locking_connection_lost", error=headline(error), running=len(self.book))
@@ -111,7 +111,6 @@ class Locker(threading.Thread):
             connection.close()
             raise
         self.connection, self.names, self.lives = connection, found, self.lives + 1
-        self._previous, self._owner = self._owner, owner
         self.claims = Claims(connection, found, owner, told.worker)
         self.idle = Idle(connection, found, told.queues, told.poll_interval)
         self.ready.set()
@@ -119,13 +118,16 @@ class Locker(threading.Thread):
     def _take_again(self) -> None:
         """After a reconnect: the locks and notes of what still runs. What is somebody else's now is superseded."""
         self._read_letters()
-        if self._previous is None:
-            return
-        wake.end_session(self.connection, self._previous)
-        Claims(self.connection, self.names, self._previous, "").forget([job.id for job in self._ended])
+        if self._owner is not None:
+            self._take_over(self._owner)
+        self._owner = self.claims.owner  # not before: the notes name the one before until they are taken over
+
+    def _take_over(self, previous: Owner) -> None:
+        wake.end_session(self.connection, previous)
+        Claims(self.connection, self.names, previous, "").forget([job.id for job in self._ended])
         self.book.strike(self._ended)
         self._ended.clear()
-        ours = self.claims.take_again(self.book.jobs, self._previous)
+        ours = self.claims.take_again(self.book.jobs, previous)
         lost = [job.id for job in self.book.jobs if job.id not in ours]
         self.book.lose(lost)
         say(logging.INFO, "locking_connection_back", kept=len(ours), superseded=len(lost))
