@@ -33,6 +33,11 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 PROGRAM = (sys.executable, "-W", "error", "-m", "magik_sa.cli")
 
 
+def hear_sigint() -> None:
+    """Whoever is started in the background ignores it, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Run:
     """``magik …`` with the database in its environment; ends with `code` and has printed `out` and `err`."""
 
@@ -45,6 +50,7 @@ class Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=hear_sigint,
         )
 
     def end(self, code: int = 0) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -66,7 +67,8 @@ UNFIT = {
     "of a wrong type, with a default": ('{"number": 1, "data": [1]}', "data:"),
     "too many digits": (f'{{"number": 1{"0" * 5000}}}', "args: cannot be read"),
     "nested too deeply": (f'{{"number": 1, "data": {{"a": {nested(900)}}}}}', "data: is nested too deeply"),
-    "nested much too deeply": (f'{{"number": 1, "data": {{"a": {nested(5000)}}}}}', "args: cannot be read"),
+    # where the stack ends, in reading the JSON or in checking the value, is the interpreter's business
+    "nested much too deeply": (f'{{"number": 1, "data": {{"a": {nested(5000)}}}}}', "(args: cannot|data: is nested)"),
     "never looked at": ('{"number": "many"}', "number:"),
 }
 
@@ -84,7 +86,7 @@ def test_arguments_that_do_not_fit_the_class_are_the_failure_of_their_job(
     rows = {row[0]: row[1:] for row in connection.execute(query)}
     assert rows.keys() == ids.keys()
     for id, (error_count, last_error, failed, finished_at) in rows.items():
-        assert last_error.startswith(f"EnqueueError: MAGIK_ARGS_INVALID: {UNFIT[ids[id]][1]}"), ids[id]
+        assert re.match(f"EnqueueError: MAGIK_ARGS_INVALID: {UNFIT[ids[id]][1]}", last_error), ids[id]
         assert (error_count, failed, finished_at) == (2, True, None), ids[id]
     assert stderr.count("event=job_retry") == stderr.count("event=job_expired") == len(ids)
     assert effects.count() == 1  # the marker's: no body of theirs has begun
