@@ -41,7 +41,8 @@ WHERE pg_try_advisory_lock(uuid_hash_extended(id, %(oid)s)) LIMIT %(n)s"""
 # used. coalesce() keeps the planner off the claim index, which grows with dead tuples. A keyed job's lock on
 # (class, key) is taken here. The note is written in the same statement; the LEFT JOIN reads the snapshot, so it
 # sees the note of a run before and never the one written below. That run was interrupted if its note says that it
-# had begun, unless it recorded a failure after its claim and only died before the note was gone.
+# had begun, unless it recorded a failure after its claim and only died before the note was gone. The new note keeps
+# saying so until that is recorded as a failed try.
 REREAD = """
 WITH live AS MATERIALIZED (
   SELECT j.*, now() AS claimed_at, old.backend_pid AS old_pid,
@@ -56,9 +57,9 @@ WITH live AS MATERIALIZED (
      AND j.run_at <= now() AND j.job_class = ANY(%(known)s)
 ), noted AS (
   INSERT INTO {claims} (job_id, worker, backend_pid, backend_start, begun)
-  SELECT id, %(worker)s, %(pid)s, %(start)s, false FROM live WHERE key_free
+  SELECT id, %(worker)s, %(pid)s, %(start)s, old_begun FROM live WHERE key_free
   ON CONFLICT (job_id) DO UPDATE SET worker = excluded.worker, backend_pid = excluded.backend_pid,
-     backend_start = excluded.backend_start, claimed_at = excluded.claimed_at, begun = false
+     backend_start = excluded.backend_start, claimed_at = excluded.claimed_at, begun = excluded.begun
 )
 SELECT * FROM live"""
 
@@ -110,7 +111,8 @@ class Claimed:
     """A job whose lock this worker holds: the row as re-read, and what an older note told of a run before.
 
     `interrupted`: a run before had begun and its worker died. `suspect`: there was a note, but the run may not
-    have begun; or its last failure was such a death. Its own note must say that it has begun before it starts.
+    have begun; or its last failure was such a death. The note of each must say that it has begun before it starts;
+    that of an interrupted one does already.
     """
 
     row: dict[str, Any]
@@ -198,16 +200,21 @@ class Claims:
         """Classes with due jobs in these queues that this process does not know."""
         return sorted(row[0] for row in self._run(UNSERVED, {"queues": list(queues), "known": list(known)}))
 
-    def take_again(self, jobs: Collection[Claimed], old: Owner) -> set[UUID]:
-        """After a reconnect: the jobs whose locks, keys and notes are ours again. Locks first, then notes."""
+    def take_again(self, jobs: Collection[Claimed], before: Iterable[Owner]) -> set[UUID]:
+        """After a reconnect: the jobs whose locks, keys and notes are ours again. Locks first, then notes.
+
+        `before` are the sessions of ours that the notes may name.
+        """
         if not jobs:
             return set()
         ids, keys = [job.id for job in jobs], _keys(jobs)
         locked = {row[0] for row in self._run(RELOCK, {"ids": ids, "oid": self.names.oid})}
         keyed = {row[0] for row in self._run(RELOCK_KEYS, {"keys": keys})}
         free = [job.id for job in jobs if job.id in locked and job.key_lock in {None, *keyed}]
-        values = {"ids": free, "old_pid": old[0], "old_start": old[1], **self._owner()}
-        ours = {row[0] for row in self._run(TAKE_OVER, values)}
+        ours: set[UUID] = set()
+        for pid, start in before:
+            values = {"ids": free, "old_pid": pid, "old_start": start, **self._owner()}
+            ours |= {row[0] for row in self._run(TAKE_OVER, values)}
         self.unlock(locked - ours, keyed - set(_keys(job for job in jobs if job.id in ours)))
         return ours
 

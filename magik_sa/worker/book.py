@@ -81,13 +81,15 @@ class Book:
         """How long until the next note has to say that its run has begun."""
         return None if not self._unmarked else max(0.0, min(self._unmarked.values()) - time.monotonic())
 
-    def marked_now(self) -> list[UUID]:
-        """The runs whose notes have to say so now; each is named once."""
+    def due_to_mark(self) -> list[UUID]:
+        """The runs whose notes have to say so now."""
         now = time.monotonic()
-        due = [id for id, when in self._unmarked.items() if when <= now]
-        for id in due:
-            del self._unmarked[id]
-        return due
+        return [id for id, when in self._unmarked.items() if when <= now]
+
+    def mark(self, ids: Iterable[UUID]) -> None:
+        """The notes of these say so."""
+        for id in ids:
+            self._unmarked.pop(id, None)
 
     def seconds_aside(self) -> float | None:
         """How long until something set aside is worth another look."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import select
 import threading
 import time
@@ -13,20 +12,17 @@ from queue import Empty, SimpleQueue
 
 import psycopg
 
-from .. import names, wake
-from ..claim import Claimed, Claims, LockLost, Owner
-from ..errors import BootError, WorkerError
-from ..failure import first_line, headline
+from ..claim import Claimed, LockLost
+from ..errors import BootError
+from ..failure import headline
 from ..logs import say
 from ..outcome import Outcome
-from ..server import connect_locking
 from .book import PROBATION, Book
-from .idle import Idle
 from .letters import Abandon, Assignment, Ended, Mail, Stop
+from .line import Line
 from .mailbox import Mailbox
 
 HEARTBEAT = 10.0  # seconds between statements on the connection while all threads are busy
-LONGEST_PAUSE = 5.0  # seconds between two attempts to connect
 UNSERVED_EVERY = 60.0  # seconds between two looks for due jobs of classes that nobody declared here
 
 
@@ -43,8 +39,7 @@ class Locker(threading.Thread):
         self._queues = deque(assignment.queues)
         self._stopping = self._noticed = False
         self._ended: list[Claimed] = []
-        self._owner: Owner | None = None
-        self.lives = 0  # of the locking connection
+        self.line = Line(assignment, self._hear)
         self._unserved_at = 0.0
 
     def run(self) -> None:
@@ -61,76 +56,35 @@ class Locker(threading.Thread):
     def _over(self) -> bool:
         return self._stopping and not self.book
 
-    def hang_up_if_silent(self) -> bool:
-        """Asked by the watchdog: has the locking connection waited for an answer for too long?"""
-        return self.lives > 0 and self.connection.hang_up_if_silent()
-
-    # ---- one life of the locking connection
-
     def _live(self) -> None:
-        """Connect, take again what still runs, work until the end or until the connection breaks."""
-        if not self._connect():
-            return
+        """One life of the locking connection: take again what still runs, work until the end or until it breaks."""
         try:
-            self._take_again()
+            self.line.open()
+            self.ready.set()
+            self._take_over()
             while not self._over():
                 self._turn()
-            wake.unregister(self.connection, self.names, self.claims.owner)
-        except (psycopg.Error, LockLost) as error:
-            # whatever it was: the locks of a failed statement stay held, so all of them go with the connection
-            say(logging.WARNING, "locking_connection_lost", error=headline(error), running=len(self.book))
-        finally:
-            self.connection.close()
-
-    def _connect(self) -> bool:
-        """At once, then with growing, jittered pauses, up to the bound. False if told to stop with nothing running."""
-        started, pause = time.monotonic(), 0.05
-        while not self._over():
-            try:
-                self._open()
-                return True
-            except (psycopg.Error, BootError) as error:
-                if time.monotonic() - started > self.assignment.database_timeout:
-                    raise WorkerError("MAGIK_DATABASE_LOST", f"No connection: {first_line(error)}.") from error
-                say(logging.WARNING, "database_unreachable", error=headline(error), next_try_s=round(pause, 2))
-            select.select([self.mail], [], [], pause * random.uniform(0.8, 1.2))
-            pause = min(pause * 2, LONGEST_PAUSE)
+                self.line.worked()
+            self.line.unregister()
+        except (psycopg.Error, LockLost, BootError) as error:
+            pause = self.line.broken(error, running=len(self.book))
+            self.line.close()  # whatever it was: the locks of a failed statement stay held, and go with the connection
+            select.select([self.mail], [], [], pause)
             self._read_letters()
-        return False
+        finally:
+            self.line.close()
 
-    def _open(self) -> None:
-        told = self.assignment
-        connection = connect_locking(told.conninfo, told.app_name)
-        self._pid = connection.info.backend_pid  # before LISTEN: what is heard may come with the very next statement
-        try:
-            found = names.find(connection, told.schema)
-            connection.add_notify_handler(lambda note: self._hear(note.pid, note.payload))
-            connection.execute(f"LISTEN {found.channel}".encode())
-            owner = wake.register(connection, found, told.worker, told.queues)
-        except BaseException:
-            connection.close()
-            raise
-        self.connection, self.names, self.lives = connection, found, self.lives + 1
-        self.claims = Claims(connection, found, owner, told.worker)
-        self.idle = Idle(connection, found, told.queues, told.poll_interval)
-        self.ready.set()
-
-    def _take_again(self) -> None:
+    def _take_over(self) -> None:
         """After a reconnect: the locks and notes of what still runs. What is somebody else's now is superseded."""
         self._read_letters()
-        if self._owner is not None:
-            self._take_over(self._owner)
-        self._owner = self.claims.owner  # not before: the notes name the one before until they are taken over
-
-    def _take_over(self, previous: Owner) -> None:
-        wake.end_session(self.connection, previous)
-        Claims(self.connection, self.names, previous, "").forget([job.id for job in self._ended])
+        ended = {job.id for job in self._ended}
+        ours = self.line.take_over([job for job in self.book.jobs if job.id not in ended], self._ended)
         self.book.strike(self._ended)
         self._ended.clear()
-        ours = self.claims.take_again(self.book.jobs, previous)
         lost = [job.id for job in self.book.jobs if job.id not in ours]
         self.book.lose(lost)
-        say(logging.INFO, "locking_connection_back", kept=len(ours), superseded=len(lost))
+        if self.line.lives > 1:
+            say(logging.INFO, "locking_connection_back", kept=len(ours), superseded=len(lost))
 
     # ---- one turn
 
@@ -155,19 +109,19 @@ class Locker(threading.Thread):
             if free := self._free():
                 found += self._claim(queue, free)
         if found:
-            self.idle.lower_flags(tell=not self._free())
+            self.line.idle.lower_flags(tell=not self._free())
         return bool(found)
 
     def _claim(self, queue: str, n: int) -> int:
-        batch = self.claims.claim(queue, n, self.assignment.known, self.book.busy)
+        batch = self.line.claims.claim(queue, n, self.assignment.known, self.book.busy)
         self.book.put_aside(batch.refused)
         admitted, waiting = self.book.admit(batch.jobs)
         if waiting:
-            self.claims.give_back(waiting)
+            self.line.claims.give_back(waiting)
             self.book.put_aside([job.id for job in waiting], PROBATION)
-        self.book.enter(admitted)
-        if marked := [job.id for job in admitted if job.suspect or job.interrupted]:
-            self.claims.begun(marked)
+        if suspects := [job.id for job in admitted if job.suspect]:
+            self.line.claims.begun(suspects)
+        self.book.enter(admitted)  # only now, and nothing can break before they are handed out
         for job in admitted:
             self.work.put(job)
         return len(admitted)
@@ -178,50 +132,45 @@ class Locker(threading.Thread):
         """No thread is free, or the worker stops: only mail counts, and the notes of runs that last."""
         while not self._mail_within(self.book.seconds_to_mark(), HEARTBEAT):
             if not self._mark():
-                self.connection.execute("SELECT 1")
+                self.line.connection.execute("SELECT 1")
 
     def _sleep_idle(self) -> None:
         """Nothing is due: raise the flags, look once more, then sleep until something is said or due."""
-        if self.idle.raise_flags() and self._claim_round():
+        if self.line.idle.raise_flags() and self._claim_round():
             return
         self._tell_unserved()
-        self.idle.settle(self.assignment.known)
+        self.line.idle.settle(self.assignment.known)
         while not self._noticed:
             self._mark()
-            waits = (self.idle.seconds(), self.book.seconds_to_mark(), self.book.seconds_aside())
+            waits = (self.line.idle.seconds(), self.book.seconds_to_mark(), self.book.seconds_aside())
             if self._mail_within(*waits):
                 return
-            if self.idle.tick(self.assignment.known) or self.book.seconds_aside() == 0:
+            if self.line.idle.tick(self.assignment.known) or self.book.seconds_aside() == 0:
                 return
 
     def _mail_within(self, *waits: float | None) -> bool:
         """Sleep for the shortest of `waits`; whether there is mail. The socket is listened to meanwhile."""
         shortest = min(wait for wait in waits if wait is not None)
-        bell, socket = self.mail.fileno(), self.connection.fileno()
+        bell, socket = self.mail.fileno(), self.line.connection.fileno()
         woken, _, _ = select.select([bell, socket], [], [], shortest)
         if socket in woken:
-            self._listen()
+            self.line.listen()
         return bell in woken
 
     def _mark(self) -> bool:
         """Say of the runs that have lasted a while that they have begun."""
-        if marked := self.book.marked_now():
-            self.claims.begun(marked)
-        return bool(marked)
+        if due := self.book.due_to_mark():
+            self.line.claims.begun(due)
+            self.book.mark(due)
+        return bool(due)
 
-    def _listen(self) -> None:
-        """Take what the socket brings (statements take their own)."""
-        self.connection.pgconn.consume_input()
-        while note := self.connection.pgconn.notifies():
-            self._hear(note.be_pid, note.extra.decode("utf-8", "replace"))
-
-    def _hear(self, pid: int, queue: str) -> None:
-        self._noticed |= queue in self._queues and pid != self._pid
+    def _hear(self, queue: str) -> None:
+        self._noticed |= queue in self._queues
 
     def _tell_unserved(self) -> None:
         if time.monotonic() >= self._unserved_at:
             self._unserved_at = time.monotonic() + UNSERVED_EVERY
-            if classes := self.claims.unserved(self.assignment.queues, self.assignment.known):
+            if classes := self.line.claims.unserved(self.assignment.queues, self.assignment.known):
                 say(logging.WARNING, "jobs_of_unknown_classes", classes=", ".join(classes))
 
     # ---- mail
@@ -243,7 +192,7 @@ class Locker(threading.Thread):
         if self._stopping:
             self._give_back_unstarted()
         if self._ended:
-            self.claims.release([job for job in self._ended if self.book.has_lock(job)])
+            self.line.claims.release([job for job in self._ended if self.book.has_lock(job)])
             self.book.strike(self._ended)
             self._ended.clear()
 
@@ -254,14 +203,15 @@ class Locker(threading.Thread):
                 unstarted.append(job)
         except Empty:
             pass
-        self.idle.lower_flags(tell=True)
+        locked = [job for job in unstarted if self.book.has_lock(job)]
+        self.book.strike(unstarted)  # first: if the connection breaks now, that is what gives them back
+        self.line.idle.lower_flags(tell=True)
         if unstarted:
-            self.claims.give_back([job for job in unstarted if self.book.has_lock(job)])
-            self.book.strike(unstarted)
-            wake.notify(self.connection, self.names, {job.row["queue"] for job in unstarted})
+            self.line.claims.give_back(locked)
+            self.line.tell({job.row["queue"] for job in unstarted})
 
     def _abandon(self, letter: Abandon) -> None:
         """Without a connection the notes stay, and tell of an interruption: nobody can say that it was a deploy."""
         with contextlib.suppress(psycopg.Error):
-            self.claims.forget([job.id for job in self.book.jobs if self.book.has_lock(job)])
+            self.line.forget([job for job in self.book.jobs if self.book.has_lock(job)])
         letter.done.set()

@@ -34,11 +34,11 @@ class Performer(threading.Thread):
         # A pool checkout and reset for each job would cost as much as the job. The Connection opens no
         # transaction before the first statement.
         with self._engine.connect() as connection:
-            lives = max(1, self._locker.lives)  # its first one is still to come: nothing was lost
+            lives = max(1, self._locker.line.lives)  # its first one is still to come: nothing was lost
             while (claimed := self._locker.work.get()) is not None:
-                if lives != self._locker.lives or is_dead(connection):
+                if lives != self._locker.line.lives or is_dead(connection):
                     connection.invalidate()
-                lives = self._locker.lives
+                lives = self._locker.line.lives
                 outcome = run(Run(claimed, connection, self._sessions, self._stopping))
                 self._locker.mail.put(Ended(claimed, outcome))
 

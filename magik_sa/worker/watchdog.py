@@ -20,7 +20,7 @@ class Watchdog(threading.Thread):
 
     def run(self) -> None:
         while not self._end.wait(LOOK_EVERY):
-            if self._locker.hang_up_if_silent():
+            if self._locker.line.hang_up_if_silent():
                 say(logging.WARNING, "locking_connection_silent")
 
     def stop(self) -> None:

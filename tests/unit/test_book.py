@@ -35,11 +35,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_run_is_marked_once_when_it_lasts(clock: Clock) -> None:
     book, first = Book(), job()
     book.enter([first])
-    assert book.marked_now() == []
+    assert book.due_to_mark() == []
     clock.now += 0.051
     assert book.seconds_to_mark() == 0
-    assert book.marked_now() == [first.id]
-    assert book.marked_now() == []
+    assert book.due_to_mark() == [first.id]
+    assert book.due_to_mark() == [first.id], "until it is known to be written"
+    book.mark([first.id])
+    assert book.due_to_mark() == []
     assert book.seconds_to_mark() is None
 
 
@@ -48,7 +50,7 @@ def test_a_run_that_has_ended_is_not_marked(clock: Clock) -> None:
     book.enter([first])
     book.strike([first])
     clock.now += 1
-    assert book.marked_now() == []
+    assert book.due_to_mark() == []
     assert not book
 
 
@@ -56,7 +58,7 @@ def test_suspects_and_interrupted_runs_are_marked_by_who_claims_them(clock: Cloc
     book = Book()
     book.enter([job(suspect=True), job(interrupted=True)])
     clock.now += 1
-    assert book.marked_now() == []
+    assert book.due_to_mark() == []
 
 
 def test_busy_is_what_is_held_and_what_is_aside_for_a_moment(clock: Clock) -> None:
