@@ -28,6 +28,7 @@ from .successor import release
 JOBS = Job.__table__
 AT_ONCE = {"40001", "40P01"}  # serialization failure, deadlock: nobody's fault, tried again without a pause
 
+MOST_ERRORS = 2**31 - 1  # that the column can hold: a row by hand may say so, and its outcome is written all the same
 TRIES_OF_OURS = 5  # of our own short transactions, against the same two
 
 
@@ -142,7 +143,8 @@ def _count(run: Run, error: RunError) -> bool:
     and if this run died too that would not be counted.
     """
     row = run.claimed.row
-    known = {"error_count": row["error_count"] + 1, "last_error": describe(error), "failed_at": row["claimed_at"]}
+    errors = min(row["error_count"], MOST_ERRORS - 1) + 1
+    known = {"error_count": errors, "last_error": describe(error), "failed_at": row["claimed_at"]}
     if not _record(run, known):
         return False
     row.update(known, version=run.fence.committed)
@@ -152,7 +154,8 @@ def _count(run: Run, error: RunError) -> bool:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    return {"error_count": JOBS.c.error_count + 1, "last_error": describe(error), "failed_at": func.now()}
+    one_more = func.least(JOBS.c.error_count, MOST_ERRORS - 1) + 1
+    return {"error_count": one_more, "last_error": describe(error), "failed_at": func.now()}
 
 
 def _record(run: Run, values: dict[str, Any]) -> bool:

@@ -67,3 +67,23 @@ def test_a_job_that_outlasts_every_timer_runs_once(
             worker.expect_alive()
     assert (effects.count(), effects.finished()) == (1, 1)
     assert sum(worker.stderr().count("event=job_") for worker in workers) == 1
+
+
+@pytest.mark.parametrize(("workers", "concurrency"), [(2, 1), (1, 2)], ids=["two workers", "one with two threads"])
+def test_two_rows_of_one_key_do_not_run_beside_each_other(
+    app: psycopg.Connection[Any], database: str, effects: Effects, workers: int, concurrency: int
+) -> None:
+    """Without the index nothing keeps the second row out; then the lock on the key does."""
+    app.execute("DROP INDEX magik_jobs_key")
+    with ExitStack() as stack:
+        for _ in range(workers):
+            stack.enter_context(WorkerProcess(database, LASTING, concurrency=concurrency)).wait_ready()
+        app.execute(r"""
+            INSERT INTO magik_jobs (job_class, args, key_digest)
+            VALUES ('LastingKeyed', '{"tenant_id": 1, "seconds": 0.7}', '\x01'),
+                   ('LastingKeyed', '{"tenant_id": 1, "seconds": 0.7}', '\x01')""")
+        until(lambda: app.execute("SELECT count(*) FROM magik_jobs").fetchone() == (0,), what="both are done")
+    first, second = effects.rows("LastingKeyed")
+    assert first.job_id != second.job_id
+    assert first.ended is not None
+    assert first.ended <= second.started
