@@ -52,8 +52,16 @@ def arg(*, default: Any = MISSING, default_factory: Callable[[], Any] | None = N
     is never shown by any command, log, repr or error.
     """
     if default is not MISSING and default_factory is not None:
-        raise DeclarationError("MAGIK_ARG_DECLARATION", "arg() takes a default or a default_factory, not both.")
+        raise _misused("default_factory", "takes a default or a default_factory, not both")
+    if not (default_factory is None or callable(default_factory)):
+        raise _misused("default_factory", "takes a function without parameters as default_factory")
+    if not isinstance(sensitive, bool):
+        raise _misused("sensitive", "takes True or False as sensitive")
     return Spec(default, default_factory, sensitive)
+
+
+def _misused(parameter: str, why: str) -> DeclarationError:
+    return DeclarationError("MAGIK_ARG_DECLARATION", f"arg() {why}.", field=parameter)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ DOCS: Final = "docs/errors.md"
 
 REMEDIES: Final[dict[str, str]] = {
     # declaration: raised while a job class is made
-    "MAGIK_OPTION_UNKNOWN": "Use one of the documented options, spelt as in docs/jobs.md.",
+    "MAGIK_OPTION_UNKNOWN": "Use one of the documented options, spelt as in docs/options.md.",
     "MAGIK_OPTION_INVALID": "Give the option a value of the documented type and range.",
     "MAGIK_NAME_RESERVED": "Rename the argument: a Job has something of that name.",
     "MAGIK_NAME_TAKEN": "Give one of the two job classes another name= in its header.",
@@ -22,7 +22,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_IDEMPOTENT_BY_UNKNOWN": "Name arguments that the class declares in idempotent_by.",
     "MAGIK_IDEMPOTENT_BY_UNSUPPORTED": "A class with a table of its own cannot be keyed: use arg() only.",
     "MAGIK_IDEMPOTENT_BY_REQUIRED": "Name in idempotent_by what identifies one movement of the money.",
-    "MAGIK_RETRIES_INVALID": "Correct the Retries(...) declaration; docs/jobs.md has the table of options.",
+    "MAGIK_RETRIES_INVALID": "Correct the Retries(...) declaration; docs/options.md has the table of options.",
     # enqueue: raised where the application adds a job, before any SQL
     "MAGIK_ARGS_INVALID": "Correct the named argument; nothing was written.",
     "MAGIK_ARGS_READ_ONLY": "The key of a flushed job cannot change: cancel it and add another.",

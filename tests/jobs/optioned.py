@@ -1,0 +1,35 @@
+"""A job whose class says something for every option that reaches its row."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy.orm import Mapped, Session
+
+from magik_sa import Job, Retries, arg
+
+
+class Optioned(Job, policy="system", queue="payments", priority=7, name="shop.optioned"):
+    """Fails, ends well, or adds the next of its own class and key with the words that it is given for it."""
+
+    retries = Retries(times=3, backoff="constant", base="1h", jitter=0)
+    idempotent_by = ("tenant", "month")
+    discard_on = KeyError
+    keep = "7d"
+
+    tenant: Mapped[int] = arg()
+    month: Mapped[str] = arg()
+    note: Mapped[str] = arg(default="as declared")
+    token: Mapped[str] = arg(default="secret", sensitive=True)
+    then: Mapped[Literal["end", "fail", "next"]] = arg(default="end")
+    words: Mapped[dict[str, Any]] = arg(default_factory=dict)
+
+    def perform(self, session: Session) -> None:
+        if self.then == "fail":
+            raise ValueError
+        if self.then == "next":
+            words = self.words | {
+                name: datetime.fromisoformat(self.words[name]) for name in self.words if name == "run_at"
+            }
+            session.add(Optioned(tenant=self.tenant, month=self.month, **words))
