@@ -29,7 +29,7 @@ class Optioned(Job, policy="system", queue="payments", priority=7, name="shop.op
         if self.then == "fail":
             raise ValueError
         if self.then == "next":
-            words = self.words | {
-                name: datetime.fromisoformat(self.words[name]) for name in self.words if name == "run_at"
-            }
+            words: dict[str, Any] = dict(self.words)
+            if "run_at" in words:
+                words["run_at"] = datetime.fromisoformat(words["run_at"])
             session.add(Optioned(tenant=self.tenant, month=self.month, **words))
