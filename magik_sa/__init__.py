@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .args import arg
     from .around import around_perform
+    from .bulk import bulk_enqueue
     from .carried import context
+    from .effects import once
     from .enqueue import Job, UnknownJob, metadata
     from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
     from .outcome import Discard, Snooze
@@ -25,10 +27,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "arg": "args",
     "around_perform": "around",
+    "bulk_enqueue": "bulk",
     "context": "carried",
     "Job": "enqueue",  # the job class, with the listeners that make adding it to a Session an enqueue
     "UnknownJob": "enqueue",
     "metadata": "enqueue",
+    "once": "effects",
     "policy": "verb",
     "Discard": "outcome",
     "Snooze": "outcome",
@@ -56,8 +60,10 @@ __all__ = [
     "WorkerError",
     "arg",
     "around_perform",
+    "bulk_enqueue",
     "context",
     "metadata",
+    "once",
     "policy",
 ]
 

@@ -87,7 +87,7 @@ def settle(job: Any) -> None:
     if "args" not in job.__dict__:
         return
     arguments = type(job).__magik__.arguments
-    foreign = inspect(job).attrs.args.history.added and job.__dict__.get(_SHOWN, (None,))[0] is not job.args
+    foreign = job.__dict__.get(_SHOWN, (None,))[0] is not job.args and inspect(job).attrs.args.history.added
     raw, values = _kept(job)
     if foreign:
         values = {name: _value(raw, argument) for name, argument in arguments.items()}

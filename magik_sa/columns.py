@@ -6,7 +6,9 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import func
+from sqlalchemy import BinaryExpression, BindParameter, func
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.functions import now
 from sqlalchemy.sql.operators import ColumnOperators
 
 from .carried import carried
@@ -29,6 +31,16 @@ def due(run_at: Any, delay: str | timedelta | None) -> Any:
         return func.now() + duration(delay, field="delay", zero=True)
     except DeclarationError as error:
         raise invalid("delay", f"{error.what.rstrip('.')}. {error.remedy.rstrip('.')}") from None
+
+
+def delay_of(moment: object) -> timedelta | None:
+    """The delay in ``now() + delay``, as `due` writes it, or zero in ``now()``; None in any other expression."""
+    match moment:
+        case now():
+            return timedelta(0)
+        case BinaryExpression(left=now(), operator=operators.add, right=BindParameter(value=timedelta() as delay)):
+            return delay
+    return None
 
 
 def aware(value: object, field: str) -> Any:

@@ -8,24 +8,41 @@ were passed over; they leave the Session. Nothing is remembered outside the data
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import event, inspect, select
+from sqlalchemy import ARRAY, LargeBinary, Text, bindparam, cast, column, event, func, inspect, select
 from sqlalchemy.orm import ORMExecuteState, Session, UOWTransaction, make_transient
 
 from . import committed as committed
 from .attribute import settle
 from .errors import EnqueueError
 from .job import REPEAT, Job, declared, metadata
+from .setting import setting
 from .unknown import UnknownJob
+from .writing import connection_of
 
 __all__ = ["Job", "UnknownJob", "declared", "metadata"]
 
 _REPEATS: Final = "magik_repeats"
-_MOST_KEYS: Final = 5_000  # in one SELECT: a statement takes 65,535 parameters on psycopg and 32,767 on asyncpg
-
-_WRITING: Final = {"mapper": Job.__mapper__, "clause": Job.__table__.insert()}  # not where an application's reads go
+_jobs: Final = Job.__table__.c
+_asked: Final = (
+    func.unnest(bindparam("classes", type_=ARRAY(Text)), bindparam("digests", type_=ARRAY(Text)))
+    .table_valued(column("job_class", Text), column("digest", Text), name="asked")
+    .render_derived()
+)
+# Two arrays: no limit of parameters is met, whatever the number of keys. Drivers prepare statements, and a plan
+# that was made for an almost empty table reads all of it for each key: with many keys it is made anew.
+_FEW: Final = 100
+_PLAN_ANEW: Final = ("plan_cache_mode", "force_custom_plan")
+_LIVE: Final = select(_jobs.id, _jobs.job_class, _jobs.key_digest).where(
+    _jobs.job_class == _asked.c.job_class,
+    _jobs.key_digest == cast(_asked.c.digest, LargeBinary),
+    _jobs.finished_at.is_(None),
+    _jobs.expired_at.is_(None),
+)
 
 Key = tuple[str, bytes]
 
@@ -50,7 +67,7 @@ def _refuse_unknown(session: Session) -> None:
 
 def _order(keyed: list[Job]) -> None:
     """Have the flush insert jobs with a key by (class, digest): deal the places that they hold among them anew."""
-    states = [inspect(job) for job in sorted(keyed, key=_key)]
+    states = [inspect(job) for job in sorted(keyed, key=key)]
     for state, place in zip(states, sorted(state.insert_order or 0 for state in states), strict=True):
         state.insert_order = place
 
@@ -61,23 +78,21 @@ def _find_repeats(session: Session, flush: UOWTransaction) -> None:
     flushed = (job for job in session.new if isinstance(job, Job) and inspect(job) in flush.states)
     keyed = [job for job in flushed if job.key_digest is not None]
     if keyed:
-        live = _live(session, sorted({_key(job) for job in keyed}))
-        flush.attributes[_REPEATS] = [(job, live.get(_key(job))) for job in keyed if live.get(_key(job)) != job.id]
+        flush.attributes[_REPEATS] = list(repeats(session, keyed))
+
+
+def repeats(session: Session, keyed: list[Job]) -> Iterator[tuple[Job, UUID | None]]:
+    """Those that an INSERT has passed over, each with the id of the live job of its key; None if that has ended."""
+    live = _live(session, sorted({key(job) for job in keyed}))
+    return ((job, live.get(key(job))) for job in keyed if live.get(key(job)) != job.id)
 
 
 def _live(session: Session, keys: list[Key]) -> dict[Key, UUID]:
     """The ids of the live jobs with these keys, seen from the transaction of the flush."""
-    connection, live = session.connection(bind_arguments=_WRITING), {}
-    for start in range(0, len(keys), _MOST_KEYS):
-        classes, digests = zip(*keys[start : start + _MOST_KEYS], strict=True)
-        found = select(Job.id, Job.job_class, Job.key_digest).where(
-            Job.job_class.in_(set(classes)),
-            Job.key_digest.in_(digests),
-            Job.finished_at.is_(None),
-            Job.expired_at.is_(None),
-        )
-        live.update({(name, digest): id for id, name, digest in connection.execute(found) if digest is not None})
-    return live
+    asked = {"classes": [name for name, _ in keys], "digests": [f"\\x{digest.hex()}" for _, digest in keys]}
+    connection = connection_of(session)
+    with setting(connection, *_PLAN_ANEW) if len(keys) > _FEW else nullcontext():
+        return {(name, digest): id for id, name, digest in connection.execute(_LIVE, asked)}
 
 
 @event.listens_for(Session, "after_flush_postexec")
@@ -97,6 +112,7 @@ def _refuse_insert(execution: ORMExecuteState) -> None:
         raise EnqueueError("MAGIK_USE_BULK_ENQUEUE", what)
 
 
-def _key(job: Job) -> Key:
+def key(job: Job) -> Key:
+    """The class and the digest of a job that has a key, by which everybody sorts."""
     assert job.key_digest is not None
     return job.job_class, job.key_digest

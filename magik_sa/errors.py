@@ -26,7 +26,10 @@ REMEDIES: Final[dict[str, str]] = {
     # enqueue: raised where the application adds a job, before any SQL
     "MAGIK_ARGS_INVALID": "Correct the named argument; nothing was written.",
     "MAGIK_ARGS_READ_ONLY": "The key of a flushed job cannot change: cancel it and add another.",
-    "MAGIK_USE_BULK_ENQUEUE": "Add jobs with session.add() or session.add_all().",
+    "MAGIK_USE_BULK_ENQUEUE": "Add jobs with session.add(), session.add_all() or bulk_enqueue(session, jobs).",
+    "MAGIK_NOT_ENQUEUEABLE": "Give bulk_enqueue new jobs; those of a class with its own table go to session.add().",
+    "MAGIK_SYNC_SESSION_REQUIRED": "Give a Session or scoped_session; with an AsyncSession: await session.run_sync(…).",
+    "MAGIK_ONCE_WITHOUT_KEY": "Declare idempotent_by in the class, or give a key: once(session, key, scope=…).",
     "MAGIK_UNKNOWN_JOB_READ_ONLY": "Import the module that declares the class, then change or delete the job.",
     # boot: all found at once, exit code 2
     "MAGIK_SETTING_INVALID": "Correct the named option, environment variable or [tool.magik_sa] key.",
@@ -85,7 +88,7 @@ class DeclarationError(MagikError):
 
 
 class EnqueueError(MagikError):
-    """A job cannot be added as asked; raised in the application, before any SQL."""
+    """A job cannot be added, or `once` be answered, as asked; raised in the application, before any SQL for it."""
 
 
 class BootError(MagikError):

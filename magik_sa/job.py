@@ -166,7 +166,7 @@ class Job(Declared):
 
     @property
     def is_repeat(self) -> bool:
-        """Whether the last flush found a live job of this class and key, and so added nothing."""
+        """Whether the last flush, or `bulk_enqueue`, found a live job of this class and key, and so added nothing."""
         return REPEAT in self.__dict__
 
     @property

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, delete
+from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from .job import Job
+from .writing import WRITING
 
 _OWN: Final = "magik_connection"
 
 
 def engine_of(session: Session) -> Engine | Connection:
     """What this Session writes jobs to; some applications send what only reads elsewhere."""
-    return session.get_bind(Job.__mapper__, clause=delete(Job.__table__))
+    return session.get_bind(**WRITING)
 
 
 def routed(sessions: scoped_session[Session]) -> scoped_session[Session]:

@@ -29,7 +29,7 @@ class Sealed(dict[str, Any]):
         return Sealed, (dict(self), self.secret)
 
 
-class _Text(str):
+class SealedText(str):
     """The JSON of a sealed object, where the driver takes text."""
 
     __slots__ = ()
@@ -54,6 +54,6 @@ class SealableJSONB(TypeDecorator[dict[str, Any]]):
 
         def sealing(value: Any) -> Any:
             coded = process(value) if process is not None else value
-            return _Text(coded) if isinstance(value, Sealed) and isinstance(coded, str) else coded
+            return SealedText(coded) if isinstance(value, Sealed) and isinstance(coded, str) else coded
 
         return sealing

@@ -29,17 +29,20 @@ def follow(sessions: scoped_session[Session] | sessionmaker[Session]) -> None:
 def release(session: Session) -> None:
     """The row has ended in this transaction: now its successors can be added."""
     if _HELD in session.info:
-        _, held = session.info.pop(_HELD)
-        session.add_all(held)
+        _, waiting = session.info.pop(_HELD)
+        session.add_all(waiting)
+
+
+def held(session: Session, new: Job) -> bool:
+    """Hold `new` back if it is a successor of the job that runs in this Session; whether it is."""
+    job, waiting = session.info.get(_HELD, (None, []))
+    if job is None or job.key_digest is None or (new.job_class, new.key_digest) != (job.job_class, job.key_digest):
+        return False
+    waiting.append(new)
+    return True
 
 
 def _hold(session: Session, _: Any, __: Any) -> None:
-    if _HELD not in session.info:
-        return
-    job, held = session.info[_HELD]
-    if job.key_digest is None:
-        return
     for new in [new for new in session.new if isinstance(new, Job)]:
-        if (new.job_class, new.key_digest) == (job.job_class, job.key_digest):
+        if held(session, new):
             session.expunge(new)
-            held.append(new)

@@ -47,6 +47,7 @@ ENQUEUE = """
 import os
 from sqlalchemy import create_engine, delete, select
 from sqlalchemy.orm import Session
+from magik_sa import bulk_enqueue, once
 from tests.jobs.placed import Placed
 
 engine = create_engine(os.environ["MAGIK_DATABASE_URL"])
@@ -57,8 +58,10 @@ with Session(engine) as session, session.begin():
     session.add(repeat)
     session.flush()
     assert repeat.is_repeat
+    assert bulk_enqueue(session, [Placed(number=2), Placed(number=4)]) == 1
+    assert (once(session, repeat), once(session, repeat)) == (True, False)
     session.execute(delete(Placed).where(Placed.number == 3))
-    assert sorted(session.scalars(select(Placed.number))) == [1, 2]
+    assert sorted(session.scalars(select(Placed.number))) == [1, 2, 4]
 """
 OUTSIDE = """
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -157,7 +160,7 @@ def test_everything_happens_in_the_one_schema(tenant: Tenant) -> None:
         tenant.run("-c", dedent(ENQUEUE))
         until(lambda: tenant.ask(f"SELECT count(*) FROM {jobs}") == [(0,)], timeout=10, what=worker.stderr())
         assert worker.terminate() == 0
-    assert tenant.ask(f"SELECT number FROM {place}.notes ORDER BY 1") == [(1,), (2,)]
+    assert tenant.ask(f"SELECT number FROM {place}.notes ORDER BY 1") == [(1,), (2,), (4,)]
     assert tenant.ask(OUTSIDE, schema=tenant.schema) == []
 
 

@@ -12,9 +12,11 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg import sql
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session as OrmSession
 
+from magik_sa import bulk_enqueue
 from tests.controls import control
 from tests.jobs.waking import Woken
 from tests.tools.effects import Effects
@@ -24,6 +26,7 @@ from tests.tools.workers import WorkerProcess
 
 WAKING = "tests.jobs.waking"
 Enqueue = Callable[[], tuple[UUID, datetime]]
+Heard = Callable[[int], list[str]]
 
 
 @pytest.fixture
@@ -201,3 +204,54 @@ def test_a_job_added_between_the_look_and_the_flag_is_found_by_the_second_look(
             with psycopg.connect(dsn, autocommit=True) as connection:
                 connection.execute("INSERT INTO magik_jobs (job_class) VALUES ('Woken')")
             until(lambda: effects.count() == 2, 2, what="both jobs run")
+
+
+# ---- many at once
+
+
+@pytest.fixture
+def slow(database: str, dsn: str) -> Iterator[WorkerProcess]:
+    """Waits, and polls after 20 s."""
+    with WorkerProcess(database, WAKING, concurrency=5, poll_interval="20s") as worker:
+        worker.wait_ready()
+        until(lambda: waits(dsn), what="the worker waits")
+        yield worker
+
+
+@pytest.fixture
+def heard(dsn: str) -> Iterator[Heard]:
+    """The queues that another listener was told of by this session, one entry a notification; workers tell some too."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        [(oid,)] = connection.execute("SELECT 'magik_jobs'::regclass::oid").fetchall()
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(f"magik_{oid}")))
+        yield lambda pid: [told.payload for told in connection.notifies(timeout=0) if told.pid == pid]
+
+
+def test_many_at_once_wake_a_worker_with_one_notification_for_each_queue(
+    slow: WorkerProcess, engine: Engine, effects: Effects, heard: Heard
+) -> None:
+    with OrmSession(engine) as session:
+        jobs = [Woken(queue=queue) for queue in ["default"] * 1_000 + ["silent"] * 10]
+        assert bulk_enqueue(session, jobs) == 1_010
+        assert bulk_enqueue(session, [Woken() for _ in range(10)]) == 10
+        pid, committed = session.execute(select(func.pg_backend_pid(), func.clock_timestamp())).one()
+        session.commit()
+    until(effects.count, 5, every=0.005, what="a job runs")
+    took = (effects.rows()[0].started - committed).total_seconds()
+    print(f"commit to the first start: {took * 1000:.0f} ms")
+    assert took < 1
+    until(lambda: effects.count() == 1_010, 20, every=0.05, what="all that are in its queue have run")
+    assert heard(pid) == ["default"], "nobody waits for the other queue"
+
+
+def test_those_that_wake_nobody_wait_for_the_next_poll(
+    slow: WorkerProcess, engine: Engine, effects: Effects, heard: Heard
+) -> None:
+    with OrmSession(engine) as session, session.begin():
+        bulk_enqueue(session, [Woken() for _ in range(10)], wake=False)
+        pid = session.scalars(select(func.pg_backend_pid())).one()
+    never(effects.count, 1, what="a job ran")
+    assert heard(pid) == []
+    with OrmSession(engine) as session, session.begin():
+        session.add(Woken())
+    until(lambda: effects.count() == 11, 5, what="whoever comes next wakes the worker for all")

@@ -28,7 +28,7 @@ from sqlalchemy.orm import Mapped, Session, scoped_session, sessionmaker
 from sqlmodel import Session as ModelSession
 from sqlmodel.ext.asyncio.session import AsyncSession as ModelAsyncSession
 
-from magik_sa import EnqueueError, Job, arg
+from magik_sa import EnqueueError, Job, arg, bulk_enqueue, once
 
 # SQLModel would rather see exec() used, and says so of every execute().
 pytestmark = pytest.mark.filterwarnings(r"ignore:[\s\S]*You probably want to use:DeprecationWarning")
@@ -329,3 +329,95 @@ async def test_a_job_can_be_cancelled_and_counted(opened: Open, engine: Engine) 
 async def test_a_job_that_is_not_there_is_none(opened: Open, engine: Engine) -> None:
     async with opened() as session:
         assert await done(session.get(Charge, uuid4())) is None
+
+
+# ---- many at once, and what happens once
+
+
+async def called(function: Any, session: Any, *args: Any, **options: Any) -> Any:
+    """Call what takes a Session with the Session of any door."""
+    plain = session() if isinstance(session, async_scoped_session) else session
+    if hasattr(plain, "run_sync"):
+        return await plain.run_sync(function, *args, **options)
+    return function(plain, *args, **options)
+
+
+@through_every_door
+async def test_many_at_once_are_there_once_their_transaction_has_committed(opened: Open, engine: Engine) -> None:
+    async with opened() as session:
+        jobs = [Charge(number=number, lines=["a"], card="4111") for number in range(3)]
+        assert await called(bulk_enqueue, session, jobs) == 3
+        assert numbers(engine) == []
+        await done(session.commit())
+        assert numbers(engine) == [0, 1, 2]
+        found = (await done(session.scalars(select(Charge).where(Charge.number == 1)))).one()
+        assert (found.id, found.lines, found.card, found.queue) == (jobs[1].id, ["a"], "4111", "doors")
+
+
+@through_every_door
+async def test_a_rollback_takes_many_along(opened: Open, engine: Engine) -> None:
+    async with opened() as session:
+        await called(bulk_enqueue, session, [Charge(number=1)])
+        await done(session.rollback())
+        savepoint = session.begin_nested()
+        savepoint = await done(savepoint)
+        await called(bulk_enqueue, session, [Charge(number=2)])
+        await done(savepoint.rollback())
+        await called(bulk_enqueue, session, [Charge(number=3)])
+        await done(session.commit())
+    assert numbers(engine) == [3]
+
+
+@through_every_door
+async def test_repeats_among_many_leave_the_transaction_whole(opened: Open, engine: Engine) -> None:
+    first = Charge(number=0)
+    async with opened() as session:
+        session.add(first)
+        await done(session.commit())
+    async with opened() as session:
+        jobs = [Charge(number=number % 150) for number in range(300)]
+        assert await called(bulk_enqueue, session, jobs, wake=False) == 149
+        assert (jobs[0].is_repeat, jobs[0].repeat_of, jobs[1].is_repeat) == (True, first.id, False)
+        assert {job.repeat_of for job in jobs[151:]} == {job.id for job in jobs[1:150]}
+        await done(session.commit())
+    assert numbers(engine) == list(range(150))
+
+
+@through_every_door
+async def test_delays_among_many_are_counted_from_the_clock_of_the_database(opened: Open, engine: Engine) -> None:
+    async with opened() as session:
+        moment = datetime(2031, 1, 1, tzinfo=UTC)
+        jobs = [Charge(number=1, delay="10m"), Charge(number=2, run_at=moment), Charge(number=3)]
+        jobs.append(Charge(number=4, run_at=func.date_trunc("day", func.now())))
+        await called(bulk_enqueue, session, jobs)
+        await done(session.commit())
+    query = "SELECT run_at - enqueued_at, run_at, run_at = date_trunc('day', enqueued_at) FROM magik_jobs"
+    with engine.connect() as connection:
+        found = connection.execute(text(f"{query} ORDER BY args->>'number'")).all()
+    assert (found[0][0], found[1][1], found[2][0], found[3][2]) == (timedelta(minutes=10), moment, timedelta(0), True)
+
+
+@through_every_door
+async def test_a_secret_among_many_is_not_shown_by_an_error_of_the_database(opened: Open, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(REFUSING))
+    async with opened() as session:
+        with pytest.raises(DBAPIError) as refused:
+            await called(bulk_enqueue, session, [Charge(number=1), Charge(number=2, card="4111")])
+        await done(session.rollback())
+        assert "no such card" in str(refused.value)
+        assert "4111" not in str(refused.value) + repr(refused.value.params) + repr(refused.value.orig)
+
+
+@through_every_door
+async def test_what_happens_once_is_told_once(opened: Open, engine: Engine) -> None:
+    async with opened() as session:
+        assert await called(once, session, ["order", 1], scope="mail")
+        await done(session.rollback())
+        assert await called(once, session, ["order", 1], scope="mail")
+        assert await called(once, session, Charge(number=1))
+        await done(session.commit())
+    async with opened() as session:
+        assert not await called(once, session, ["order", 1], scope="mail")
+        assert not await called(once, session, Charge(number=1))
+        assert await called(once, session, Charge(number=2))

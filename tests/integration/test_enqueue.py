@@ -288,6 +288,19 @@ def test_only_a_flush_with_keys_asks_afterwards(session: Session, statements: li
     assert [statement.split()[0] for statement in statements] == ["INSERT", "INSERT", "SELECT"]
 
 
+@pytest.mark.parametrize("keys", [3, 150])
+def test_the_look_for_many_repeats_uses_no_plan_of_another_day(session: Session, keys: int) -> None:
+    """One made while the table was almost empty reads all of it for each key, which few keys can bear."""
+    for _ in range(15):
+        session.add_all([SettleTenant(tenant_id=UUID(int=number)) for number in range(keys)])
+        session.flush()
+    plans = text(
+        "SELECT custom_plans > 0, generic_plans > 0 FROM pg_prepared_statements"
+        " WHERE statement LIKE 'SELECT magik_jobs.id, magik_jobs.job_class%unnest%'"
+    )
+    assert session.execute(plans).one() == (True, keys == 3)
+
+
 def test_a_flush_without_jobs_is_left_alone(session: Session, statements: list[str]) -> None:
     session.add(Order())
     session.commit()

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, Delete, Engine, Update, create_engine, delete, event, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from magik_sa import BootRefused, Job, Worker, arg
+from magik_sa import BootRefused, Job, Worker, arg, bulk_enqueue, once
 from magik_sa.job_session import for_runs
 from magik_sa.routing import engine_of, opened
 from magik_sa.sessions import find
@@ -105,6 +105,17 @@ def test_jobs_are_enqueued_where_the_application_writes_them(kind: Any, engine: 
     with Session(engine) as here, Session(other) as there:
         assert sorted(here.scalars(select(Routed.number))) == [1, 2, 3]
         assert there.scalars(select(Routed.number)).all() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_without_a_flush_goes_there_too(kind: Any, engine: Engine, other: Engine) -> None:
+    """A Session that tells writes by the flush, or by the class of a statement, is not asked about an INSERT."""
+    with kind(engine, other).begin() as session:
+        assert bulk_enqueue(session, [Routed(number=number) for number in (1, 2, 1)], wake=False) == 2
+        assert once(session, 1, scope="routed")
+    count = text("SELECT (SELECT count(*) FROM magik_jobs), (SELECT count(*) FROM magik_effects)")
+    with engine.connect() as here, other.connect() as there:
+        assert (here.execute(count).one(), there.execute(count).one()) == ((2, 1), (0, 0))
 
 
 @pytest.mark.parametrize("kind", KINDS)

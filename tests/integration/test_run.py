@@ -181,6 +181,13 @@ def test_a_successor_of_its_own_key_is_added_when_the_row_has_ended(
     assert rows(engine) == []
 
 
+def test_a_successor_among_many_is_added_when_the_row_has_ended(bench: Bench, engine: Engine, Session: Session) -> None:
+    add(Session, endings.BulkChunk(of="a"))
+    while rows(engine):
+        assert bench.next() is Outcome.FINISHED
+    assert sorted(notes(engine)) == sorted([*(f"chunk {n}" for n in range(4)), *["chunk 9"] * 3])
+
+
 def test_a_successor_goes_back_with_the_run_that_added_it(bench: Bench, engine: Engine, Session: Session) -> None:
     add(Session, endings.Failing(of="a"))
     assert bench.next() is Outcome.EXPIRED

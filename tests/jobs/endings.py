@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import text
 from sqlalchemy.orm import Mapped, Session
 
-from magik_sa import Discard, Job, Retries, Snooze, arg, context, policy
+from magik_sa import Discard, Job, Retries, Snooze, arg, bulk_enqueue, context, policy
 
 
 def note(session: Session, what: str) -> None:
@@ -59,6 +59,19 @@ class Chunk(Job, policy="system"):
             following = Chunk(of=self.of, at=self.at + 1)
             session.add(following)
             session.flush()
+            assert not following.is_repeat
+
+
+class BulkChunk(Chunk, policy="system"):
+    """Adds the next chunk of its own key among others, many at once."""
+
+    at: Mapped[int] = arg(default=0)
+
+    def perform(self, session: Session) -> None:
+        note(session, f"chunk {self.at}")
+        if self.at < 3:
+            following = BulkChunk(of=self.of, at=self.at + 1)
+            assert bulk_enqueue(session, [BulkChunk(of=f"{self.of}{self.at}", at=9), following]) == 1
             assert not following.is_repeat
 
 

@@ -9,9 +9,9 @@ from uuid import UUID
 from alembic import op
 from pydantic import Field
 from sqlalchemy import ColumnElement, delete, func, select, update
-from sqlalchemy.orm import InstrumentedAttribute, Mapped, Session, aliased
+from sqlalchemy.orm import InstrumentedAttribute, Mapped, Session, aliased, scoped_session
 
-from magik_sa import Job, Retries, arg, policy
+from magik_sa import Job, Retries, arg, bulk_enqueue, once, policy
 from magik_sa.migrations import MagikDowngrade, MagikUpgrade
 
 
@@ -106,3 +106,11 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.invoke(MagikDowngrade(version=0, since=1))
+
+
+# Many at once, and what happens once.
+def close_month(session: Session, sessions: scoped_session[Session]) -> None:
+    assert_type(bulk_enqueue(session, [job]), int)
+    bulk_enqueue(sessions, (SettleBatch(tenant_id=T, bare=number) for number in range(3)), wake=False)
+    assert_type(once(session, job), bool)
+    once(sessions, [T, "close"], scope="month")

@@ -18,8 +18,8 @@ retries schedule verb around carried args
 kind sealed key expression attribute columns declaration body classes display table
 job
 names rows server
-unknown committed enqueue wake claim timeout
-fence outcome successor routing job_session ending run recurring effects
+unknown setting writing committed enqueue wake claim timeout
+fence outcome successor unnest bulk routing job_session ending run recurring effects
 migrations.place migrations.locked migrations.parts migrations.v001 migrations migrations.autogenerate alembic_plugin
 sessions database boot status acting doctor testing
 worker.signals worker.mailbox worker.letters worker.book worker.idle worker.line worker.locker
