@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
-from magik_sa import context
+from magik_sa import bulk_enqueue, context
 from magik_sa.claim import Busy
 from magik_sa.outcome import Outcome
 from tests.integration.test_run import Bench
@@ -76,6 +76,11 @@ def added(house: House, words: dict[str, Any]) -> None:
     house.add(**words)
 
 
+def many(house: House, words: dict[str, Any]) -> None:
+    with house.session() as session, session.begin():
+        assert bulk_enqueue(session, [Optioned(tenant=1, month="2026-11", **words)]) == 1
+
+
 def tried_again(house: House, words: dict[str, Any]) -> None:
     house.add(then="fail", **words)
     assert house.run() is Outcome.RETRY
@@ -87,7 +92,7 @@ def followed(house: House, words: dict[str, Any]) -> None:
     assert house.run() is Outcome.FINISHED
 
 
-WAYS: list[Callable[[House, dict[str, Any]], None]] = [added, tried_again, followed]
+WAYS: list[Callable[[House, dict[str, Any]], None]] = [added, many, tried_again, followed]
 
 
 @pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
