@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
     from .outcome import Discard, Snooze
     from .retries import Retries
+    from .schedule import Schedule
     from .verb import policy
     from .worker import Worker
 
@@ -33,6 +34,7 @@ _HOMES = {
     "Discard": "outcome",
     "Snooze": "outcome",
     "Retries": "retries",
+    "Schedule": "schedule",
     "Worker": "worker",
     **dict.fromkeys(
         ["BootError", "BootRefused", "DeclarationError", "EnqueueError", "MagikError", "RunError", "WorkerError"],
@@ -50,6 +52,7 @@ __all__ = [
     "MagikError",
     "Retries",
     "RunError",
+    "Schedule",
     "Snooze",
     "UnknownJob",
     "Worker",
