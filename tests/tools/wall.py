@@ -13,13 +13,16 @@ from zoneinfo import ZoneInfo
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
-NAMES = "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
-NUMBERS = [*range(7), *range(1, 13)]
+WORDS = {
+    **{"SUN": 0, "MON": 1, "TUE": 2, "WED": 3, "THU": 4, "FRI": 5, "SAT": 6},
+    **{"JAN": 1, "FEB": 2, "MAR": 3, "APR": 4, "MAY": 5, "JUN": 6},
+    **{"JUL": 7, "AUG": 8, "SEP": 9, "OCT": 10, "NOV": 11, "DEC": 12},
+}
 
 
 def number(said: str) -> int:
     """A value of a field, by number or by name."""
-    return NUMBERS[NAMES.index(said.upper())] if said.isalpha() else int(said)
+    return WORDS[said.upper()] if said.isalpha() else int(said)
 
 
 @cache
