@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from .errors import DeclarationError
@@ -112,9 +112,6 @@ class Cron:
         """Whether some month that it names has a day that it names."""
         first = min(self.day.values)
         return self.either_day or any(first <= LONGEST_MONTHS[month - 1] for month in self.month.values)
-
-
-MINUTE: Final = timedelta(minutes=1)
 
 
 def _listed(field: Field, size: int) -> str:

@@ -13,11 +13,9 @@ from zoneinfo import ZoneInfo
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
-WORDS = {
-    **{"SUN": 0, "MON": 1, "TUE": 2, "WED": 3, "THU": 4, "FRI": 5, "SAT": 6},
-    **{"JAN": 1, "FEB": 2, "MAR": 3, "APR": 4, "MAY": 5, "JUN": 6},
-    **{"JUL": 7, "AUG": 8, "SEP": 9, "OCT": 10, "NOV": 11, "DEC": 12},
-}
+DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+WORDS = dict(zip([*DAYS, *MONTHS], [*range(7), *range(1, 13)], strict=True))
 
 
 def number(said: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 import pytest
@@ -45,7 +45,7 @@ class Everyone(Job, policy="system", name="schedule_class.everyone"):
 
 class Hourly(Job, policy="system"):
     __abstract__ = True
-    schedule = HOURLY
+    schedule: ClassVar[Schedule | tuple[Schedule, ...] | None] = HOURLY
 
 
 class Inherits(Hourly, name="schedule_class.inherits"):
@@ -106,6 +106,16 @@ def test_the_class_of_a_tick_is_the_one_that_has_the_schedule() -> None:
     assert type(job) is Inherits
 
 
+def takes_one(cls: object, session: object, most: int) -> list[Job]:
+    """An on_schedule that has to be given an argument."""
+    return []
+
+
+def takes_none(cls: object) -> list[Job]:
+    """One that takes not even the Session."""
+    return []
+
+
 def two(first: str | None, second: str | None) -> tuple[Schedule, Schedule]:
     return Schedule(every="1h", name=first), Schedule(every="2h", name=second)
 
@@ -136,8 +146,8 @@ def test_names_that_differ_in_anything_are_different(schedules: tuple[Schedule, 
         ("shedule", HOURLY, "schedule"),
         ("hourly", HOURLY, "schedule"),
         ("cron", "0 3 * * *", "schedule"),
-        ("on_shedule", classmethod(lambda cls, session: []), "on_schedule"),
-        ("on_schedules", lambda session: [], "on_schedule"),
+        ("on_shedule", classmethod(takes_one), "on_schedule"),
+        ("on_schedules", takes_one, "on_schedule"),
     ],
 )
 def test_a_misspelt_word_is_named_with_what_was_meant(word: str, value: object, meant: str) -> None:
@@ -155,8 +165,8 @@ def test_a_schedule_in_the_header_is_sent_to_the_body() -> None:
 
 ARGUMENT: dict[str, Any] = {"__annotations__": {"tenant": Mapped[int]}, "tenant": arg()}
 SECRET: dict[str, Any] = {"__annotations__": {"tenant": Mapped[int]}, "tenant": arg(sensitive=True)}
-TAKES_ONE = classmethod(lambda cls, session, most: [])
-TAKES_NONE = classmethod(lambda cls: [])
+TAKES_ONE: Any = classmethod(takes_one)
+TAKES_NONE: Any = classmethod(takes_none)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +202,7 @@ async def generator(cls: object, session: object) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize(
     "on_schedule",
-    [None, 5, lambda cls, session: [], staticmethod(lambda session: []), *map(classmethod, [coroutine, generator])],
+    [None, 5, takes_one, staticmethod(takes_one), *map(classmethod, [coroutine, generator])],
 )
 def test_an_on_schedule_that_would_make_no_jobs_is_refused(on_schedule: object) -> None:
     error = refusal(on_schedule=on_schedule)

@@ -216,6 +216,7 @@ def test_rare_days_are_found_as_soon(cron: str, now: datetime) -> None:
         ("Europe/Paris", (2026, 3, 29), "0,30 2 * * *", 1),
         ("Europe/Paris", (2026, 10, 25), "0,30 2 * * *", 2),
         ("Europe/Paris", (2026, 10, 25), "*/15 2 * * *", 8),
+        ("Europe/Paris", (2026, 3, 29), "*/15 2 * * *", 0),
     ],
 )
 def test_a_day_of_a_change_has_so_many_runs(name: str, date: tuple[int, int, int], cron: str, runs: int) -> None:
