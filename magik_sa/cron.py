@@ -1,7 +1,8 @@
 """The five fields of a cron: what they may say, and which minutes of the calendar they mean.
 
-Everything is read here, by the grammar of docs/schedules.md, and what it does not define is refused. The walk over the
-calendar is croniter's; it only ever sees plain lists of numbers, so that no reading of its own can come in.
+Everything is read here, by the grammar of docs/schedules.md, and what it does not define is refused. croniter walks
+over the times of a day. It sees plain lists of numbers, so that no reading of its own can come in, and no dates: its
+version 6.0 goes past the 1st after a month that has no 31st, and finds no date for "0 0 30 2 SUN".
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from .errors import DeclarationError
 
+MINUTE: Final = timedelta(minutes=1)
+DAY: Final = timedelta(days=1)
 DAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 LONGEST_MONTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -95,23 +98,38 @@ class Cron:
 
     def following(self, local: datetime) -> datetime:
         """The first minute of the calendar after `local` that this cron means."""
-        from croniter import croniter  # slow to import, and only needed to walk
+        day = self._date_from(local.date())
+        found = self._after(max(local.replace(second=0, microsecond=0), _midnight(day) - MINUTE))
+        return found if found.date() == day else self._after(_midnight(self._date_from(day + DAY)) - MINUTE)
 
-        start = local.replace(second=0, microsecond=0)
-        found: datetime = croniter(self._plain(), start, ret_type=datetime, day_or=self.either_day).get_next()
+    def _date_from(self, first: date) -> date:
+        """The first date that it means, from this one on."""
+        found = first
+        while not self._means(found):
+            next_month = (found.replace(day=28) + 4 * DAY).replace(day=1)
+            found = found + DAY if found.month in self.month.values else next_month
         return found
 
-    def _plain(self) -> str:
-        """The fields as lists of numbers, a star for all; a field of days that lets in every day leaves no other."""
-        day, weekday = _listed(self.day, 31), _listed(self.weekday, 7)
-        if self.either_day and "*" in (day, weekday):
-            day = weekday = "*"
-        return f"{_listed(self.minute, 60)} {_listed(self.hour, 24)} {day} {_listed(self.month, 12)} {weekday}"
+    def _means(self, each: date) -> bool:
+        by_date, by_name = each.day in self.day.values, each.isoweekday() % 7 in self.weekday.values
+        return each.month in self.month.values and (by_date or by_name if self.either_day else by_date and by_name)
+
+    def _after(self, local: datetime) -> datetime:
+        """The first of its times of the day after `local`, on any date."""
+        from croniter import croniter  # slow to import, and only needed to walk
+
+        times = f"{_listed(self.minute, 60)} {_listed(self.hour, 24)} * * *"
+        found: datetime = croniter(times, local, ret_type=datetime).get_next()
+        return found
 
     def _has_days(self) -> bool:
         """Whether some month that it names has a day that it names."""
         first = min(self.day.values)
         return self.either_day or any(first <= LONGEST_MONTHS[month - 1] for month in self.month.values)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day)  # noqa: DTZ001 - what a calendar shows has no zone
 
 
 def _listed(field: Field, size: int) -> str:
