@@ -42,7 +42,7 @@ class Schedule:
         if (self.every is None) == (self.cron is None):
             raise _invalid("every", "a schedule has either every= or cron=")
         if self.every is None:
-            self._set(_cron=Cron.of(self.cron), _zone=zone(self.zone))
+            self._set(_cron=Cron.of(self.cron), _zone=_zone(self))
         elif self.zone is not None:
             raise _invalid("zone", "an interval is the same in every zone; only a cron has one")
         else:
@@ -77,6 +77,13 @@ class Schedule:
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+
+def _zone(schedule: Schedule) -> tzinfo:
+    if schedule.zone is None or schedule.zone == "":
+        what = f"cron={schedule.cron!r} has no zone."
+        raise DeclarationError("MAGIK_SCHEDULE_ZONE_MISSING", what, field="zone")
+    return zone(schedule.zone)
 
 
 def _interval(value: object) -> timedelta:

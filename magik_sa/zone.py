@@ -21,11 +21,9 @@ _INSTALL: Final = "Install the operating system's package tzdata, or the Python 
 def zone(name: object) -> tzinfo:
     """The zone of this name, letter for letter. ``UTC`` needs no database.
 
-    Raises `DeclarationError`: ``MAGIK_SCHEDULE_ZONE_MISSING`` for no name, ``MAGIK_SCHEDULE_ZONE_UNKNOWN`` for one that
-    the machine does not know; where it knows none, the remedy is what to install.
+    Raises `DeclarationError` ``MAGIK_SCHEDULE_ZONE_UNKNOWN`` for one that the machine does not know; where it knows
+    none, the remedy is what to install.
     """
-    if name is None or name == "":
-        raise DeclarationError("MAGIK_SCHEDULE_ZONE_MISSING", "A cron without a zone.", field="zone")
     if name == "UTC":
         return UTC
     found = _looked_up(name) if isinstance(name, str) else None

@@ -196,6 +196,17 @@ def test_rare_days_are_found_as_soon(cron: str, now: datetime) -> None:
     assert time.thread_time() - began < WITHIN
 
 
+def test_a_date_that_is_repeated_is_got_past_at_once() -> None:
+    """Kwajalein went over the date line in 1969: for 23 hours its clocks showed what they had shown."""
+    (change,) = changed("Pacific/Kwajalein", 1969, 1969)
+    schedule, now = Schedule(cron="0-59 0-23 * * *", zone="Pacific/Kwajalein"), change + 5 * MINUTE
+    began = time.thread_time()
+    found = schedule.next(now, now)
+    assert time.thread_time() - began < WITHIN
+    assert found == change + 23 * HOUR
+    assert schedule.next(now - 6 * MINUTE, now - 6 * MINUTE) == found
+
+
 # The days with 25 hours and with 23, and in Lord Howe, where the clock moves by half an hour, with 24.5 and 23.5.
 @pytest.mark.parametrize(
     ("name", "date", "cron", "runs"),
