@@ -78,6 +78,8 @@ class Cron:
         """
         words = text.split() if isinstance(text, str) else []
         fields = NICKNAMES.get(" ".join(words).lower(), " ".join(words)).split()
+        if not "".join(words).isascii():
+            raise _invalid(text, "not all of it is ASCII")  # a capital of some other letters is one of ours
         if len(fields) != len(FIELDS):
             raise _invalid(text, "a cron has five fields, or is a nickname such as @daily")
         read = [_field(text, kind, said.upper()) for kind, said in zip(FIELDS, fields, strict=True)]

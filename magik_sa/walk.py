@@ -1,8 +1,7 @@
 """From the minutes that a cron means to the instants at which it is due, across changes of the clock.
 
-*Times of the day* ("0 3 * * *") come once a date: at the first instant at which the clock shows the time or a later
-one.
-*Elapsing* ones ("*/15 * * * *") come as often as the clock shows one of their minutes.
+*Times of the day* ("0 3 * * *") come once a date: when the clock first shows the time, or has skipped it. *Elapsing*
+ones ("*/15 * * * *") come as often as the clock shows one of their minutes.
 """
 
 from __future__ import annotations

@@ -151,7 +151,9 @@ REFUSED = {
     "+1 * * * *": "minute",
     "1.5 * * * *": "minute",
     "005 * * * *": "minute",
-    "\u0661 * * * *": "minute",  # a digit, but none of ours
+    "\u0661 * * * *": "ASCII",  # a digit, but none of ours
+    "0 0 * * FR\u0131": "ASCII",  # whose capital is FRI
+    "@wee\u212aly": "ASCII",
     "1;2 * * * *": "minute",
     "** * * * *": "minute",
     "%s * * * *": "minute",
