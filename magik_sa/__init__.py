@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
     from .outcome import Discard, Snooze
     from .retries import Retries
+    from .schedule import Schedule
     from .verb import policy
     from .worker import Worker
 
@@ -37,6 +38,7 @@ _HOMES = {
     "Discard": "outcome",
     "Snooze": "outcome",
     "Retries": "retries",
+    "Schedule": "schedule",
     "Worker": "worker",
     **dict.fromkeys(
         ["BootError", "BootRefused", "DeclarationError", "EnqueueError", "MagikError", "RunError", "WorkerError"],
@@ -54,6 +56,7 @@ __all__ = [
     "MagikError",
     "Retries",
     "RunError",
+    "Schedule",
     "Snooze",
     "UnknownJob",
     "Worker",

@@ -13,16 +13,18 @@ from sqlalchemy.orm import MappedColumn
 
 from .errors import DeclarationError
 from .retries import Retries
+from .schedule import Schedule
 
 HEADER: Final = ("policy", "queue", "priority", "name")
-BODY: Final = ("retries", "idempotent_by", "discard_on", "keep", "money")
-METHODS: Final = ("perform", "on_failure")
-LATER: Final = ("schedule", "on_schedule", "timeout")
+BODY: Final = ("retries", "idempotent_by", "discard_on", "keep", "money", "schedule")
+METHODS: Final = ("perform", "on_failure", "on_schedule")
+LATER: Final = ("timeout",)
 ALIASES: Final = {
     "retry": "retries",
     "max_retries": "retries",
     "idempotency_key": "idempotent_by",
     "unique_by": "idempotent_by",
+    "cron": "schedule",
 }
 ALIKE: Final = 0.75  # how alike two words are when the one is taken for a misspelling of the other
 
@@ -56,11 +58,11 @@ def _suspects(cls: type) -> Iterator[str]:
 
 def _refuse_misspelt(cls: type, word: str) -> None:
     value = vars(cls)[word]
-    possible = METHODS if isinstance(value, FunctionType) else BODY
+    possible = METHODS if isinstance(value, FunctionType | classmethod) else BODY
     missing = [option for option in possible if option not in vars(cls)]
     near = ALIASES.get(word) or next(iter(get_close_matches(word, missing, 1, ALIKE)), None)
-    if isinstance(value, Retries):
-        near = "retries"
+    if isinstance(value, Retries | Schedule):
+        near = "retries" if isinstance(value, Retries) else "schedule"
     if near in missing:
         _refuse(cls, word, f"did you mean {near}?")
 

@@ -75,7 +75,7 @@ def check_mappers() -> Iterator[MagikError]:
 
 
 def check_jobs() -> Iterator[MagikError]:
-    """There are jobs, and each says under which policy it runs."""
+    """There are jobs, each says under which policy it runs, and no two share a row of the schedules."""
     jobs = declared()
     if not jobs:
         yield BootError("MAGIK_NO_JOBS", "No job class was declared by the imported modules.", field="modules")
@@ -87,3 +87,15 @@ def check_jobs() -> Iterator[MagikError]:
             yield BootError(
                 "MAGIK_POLICY_UNKNOWN", f"The job {name} names the policy {verb!r}, which nobody defines.", field=name
             )
+    yield from check_schedules(jobs)
+
+
+def check_schedules(jobs: dict[str, type[Job]]) -> Iterator[MagikError]:
+    """No two schedules have one row, which a ":" in the name of a class could make of different names."""
+    rows: dict[str, str] = {}
+    for name, cls in jobs.items():
+        for schedule in cls.__magik__.schedules:
+            row = schedule.row(name)
+            if (other := rows.setdefault(row, name)) != name:
+                what = f"{row!r} would be the row of a schedule of {other!r} and of one of {name!r}."
+                yield BootError("MAGIK_SCHEDULE_NAME_TAKEN", what, field="name")

@@ -17,6 +17,7 @@ from .attribute import ArgumentAttribute
 from .body import BODY, LATER, METHODS, options_in
 from .declaration import Declaration
 from .errors import DeclarationError
+from .source import check_source
 
 
 class Own(NamedTuple):
@@ -112,6 +113,7 @@ def _check(cls: Any, job: Any, own_table: bool) -> None:
         what = f"{cls.__qualname__}.{columns[0]} is a column, and the class has no table of its own."
         raise DeclarationError("MAGIK_COLUMN_WITHOUT_TABLE", what, field=columns[0])
     declaration.check()
+    check_source(cls, job)
 
 
 def _unfit(perform: Any, inherited: Any) -> str | None:

@@ -14,6 +14,7 @@ from .args import Argument
 from .duration import duration
 from .errors import DeclarationError, EnqueueError
 from .retries import Retries
+from .schedule import Schedule
 from .storable import text
 
 PRIORITIES: Final = range(-(2**15), 2**15)
@@ -32,13 +33,14 @@ class Declaration:
     discard_on: tuple[type[BaseException], ...] = ()
     keep: timedelta | None = None
     money: bool = False
+    schedules: tuple[Schedule, ...] = ()
     arguments: Mapping[str, Argument] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, said: Mapping[str, Any], arguments: Mapping[str, Argument]) -> Declaration:
         """Check what a class and its parents say. Its stored name is `name` unless its header gives another."""
         read = {option: _READERS[option](value, option) for option, value in {"name": name, **said}.items()}
-        return cls(**read, arguments=arguments)
+        return cls(schedules=read.pop("schedule", ()), **read, arguments=arguments)
 
     def check(self) -> None:
         """What can only be told of a class that has jobs: an abstract one may leave it to its children."""
@@ -97,6 +99,16 @@ def _exceptions(value: object, option: str) -> tuple[type[BaseException], ...]:
     return kinds
 
 
+def _schedules(value: object, option: str) -> tuple[Schedule, ...]:
+    schedules: tuple[Any, ...] = value if isinstance(value, tuple) else () if value is None else (value,)
+    if not all(isinstance(schedule, Schedule) for schedule in schedules):
+        raise _invalid(option, "write Schedule(every=…) or Schedule(cron=…, zone=…), or a tuple of them")
+    names = [schedule.name for schedule in schedules]
+    if len(set(names)) != len(names):
+        raise _invalid(option, "give each of several schedules a name= of its own; one at most goes without")
+    return schedules
+
+
 def _kept(value: object, option: str) -> timedelta | None:
     return None if value is None else duration(value, field=option)
 
@@ -115,4 +127,5 @@ _READERS: Final[dict[str, Callable[[object, str], Any]]] = {
     "discard_on": _exceptions,
     "keep": _kept,
     "money": _of(bool, "True or False"),
+    "schedule": _schedules,
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, NoReturn, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, NoReturn, Self, dataclass_transform
 from uuid import UUID
 
 from sqlalchemy import DateTime, LargeBinary, MetaData, SmallInteger, Table, Text, Uuid, func, text
@@ -21,6 +21,7 @@ from .declaration import Declaration, whole
 from .display import described
 from .errors import EnqueueError
 from .retries import Retries
+from .schedule import Schedule
 from .sealed import SealableJSONB
 from .storable import invalid
 from .storable import text as storable
@@ -74,6 +75,7 @@ class Job(Declared):
     discard_on: ClassVar[type[BaseException] | tuple[type[BaseException], ...]]
     keep: ClassVar[str | timedelta | None]
     money: ClassVar[bool]
+    schedule: ClassVar[Schedule | tuple[Schedule, ...] | None]
 
     id: Mapped[UUID] = kept(Uuid, primary_key=True, default=_no_job, server_default=func.gen_random_uuid())
     job_class: Mapped[str] = kept(Text)
@@ -187,6 +189,15 @@ class Job(Declared):
 
     def on_failure(self, session: Session, error: BaseException) -> None:
         """Called once, when the tries are used up, in a Session of its own. Does nothing unless overridden."""
+
+    @classmethod
+    def on_schedule(cls, session: Session, *args: Any, **kwargs: Any) -> Iterable[Self]:  # noqa: ARG003
+        """The jobs of one tick, called in the transaction that claims it with the schedule's `args` as keywords.
+
+        One job with these arguments unless overridden: by ``on_schedule(cls, session)``, or with a parameter for each
+        of the `args`.
+        """
+        yield cls(**kwargs)
 
     def __repr__(self) -> str:
         return described(self)

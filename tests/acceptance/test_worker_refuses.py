@@ -45,6 +45,49 @@ MODULES = {
         class Strange(Job, policy="setle"):
             def perform(self, session): ...
         """,
+    "zoned": """
+        from magik_sa import Job, Schedule
+        class Zoned(Job, policy="system"):
+            schedule = Schedule(cron="0 3 * * *", zone="America/New_Yrok")
+            def perform(self, session): ...
+        """,
+    "zoneless": """
+        from magik_sa import Job, Schedule
+        class Zoneless(Job, policy="system"):
+            schedule = Schedule(cron="0 3 * * *")
+            def perform(self, session): ...
+        """,
+    "endless": """
+        from magik_sa import Job, Schedule
+        class Endless(Job, policy="system"):
+            schedule = Schedule(cron="0 0 30 2 *", zone="UTC")
+            def perform(self, session): ...
+        """,
+    "sourceless": """
+        from sqlalchemy.orm import Mapped
+        from magik_sa import Job, Schedule, arg
+        class Sourceless(Job, policy="system"):
+            schedule = Schedule(every="10m")
+            tenant: Mapped[int] = arg()
+            def perform(self, session): ...
+        """,
+    "bare": """
+        import sys
+        sys.modules["tzdata"] = None
+        from magik_sa import Job, Schedule
+        class Bare(Job, policy="system"):
+            schedule = Schedule(cron="0 3 * * *", zone="Europe/Paris")
+            def perform(self, session): ...
+        """,
+    "clashing": """
+        from magik_sa import Job, Schedule
+        class Report(Job, policy="system", name="report:eu"):
+            schedule = Schedule(every="1h")
+            def perform(self, session): ...
+        class Another(Job, policy="system", name="report"):
+            schedule = (Schedule(every="1h", name="eu"), Schedule(every="1h", name="EU"), Schedule(every="1h"))
+            def perform(self, session): ...
+        """,
     "sessions": """
         import contextvars, os
         from sqlalchemy import StaticPool, create_engine
@@ -97,6 +140,17 @@ STARTS: dict[str, Start] = {
     "no module": Start([("MAGIK_NO_JOBS", "No job class")], ()),
     "no policy": Start([(POLICY, "Lawless")], ("lawless", "fine")),
     "unknown verb": Start([("MAGIK_POLICY_UNKNOWN", "'setle'")], ("strange",)),
+    "bad schedules": Start(
+        [
+            ("MAGIK_SCHEDULE_ZONE_UNKNOWN", "America/New_York"),
+            ("MAGIK_SCHEDULE_ZONE_MISSING", "zone"),
+            ("MAGIK_SCHEDULE_NEVER", "0 0 30 2 *"),
+            ("MAGIK_SCHEDULE_ARGS_INVALID", "'tenant'"),
+        ],
+        ("zoned", "zoneless", "fine", "endless", "sourceless"),
+    ),
+    "no time zones": Start([("MAGIK_SCHEDULE_ZONE_UNKNOWN", "package tzdata")], ("bare",), env={"PYTHONTZPATH": ""}),
+    "two schedules of one name": Start([("MAGIK_SCHEDULE_NAME_TAKEN", "'report:eu'")], ("clashing",)),
     "no URL": Start([("MAGIK_DATABASE_URL_MISSING", "MAGIK_DATABASE_URL")], url=" "),
     "no URL at all": Start([(URL, "cannot be read")], url="localhost"),
     "an unclosed bracket": Start([(URL, "cannot be read")], url="postgresql://u:{secret}@[::1/x"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, assert_type
+from typing import Annotated, Self, assert_type
 from uuid import UUID
 
 from alembic import op
@@ -11,7 +12,7 @@ from pydantic import Field
 from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Mapped, Session, aliased, scoped_session
 
-from magik_sa import Job, Retries, arg, bulk_enqueue, once, policy
+from magik_sa import Job, Retries, Schedule, arg, bulk_enqueue, once, policy
 from magik_sa.migrations import MagikDowngrade, MagikUpgrade
 
 
@@ -30,6 +31,7 @@ class SettleBatch(TenantJob, policy="settle", queue="payments", priority=50, nam
     discard_on = (TenantGone,)
     money = True
     keep = "7d"
+    schedule = Schedule(every="10m")
 
     dry_run: Mapped[bool] = arg(default=False)
     limit: Mapped[Annotated[int, Field(gt=0)]] = arg(default=10)
@@ -43,6 +45,33 @@ class SettleBatch(TenantJob, policy="settle", queue="payments", priority=50, nam
 
     def on_failure(self, session: Session, error: BaseException) -> None:
         session.add(SettleBatch(tenant_id=self.tenant_id, bare=0))
+
+    @classmethod
+    def on_schedule(cls, session: Session) -> Iterable[Self]:
+        yield cls(tenant_id=T, bare=0)
+
+
+class Report(Job, policy="system"):
+    schedule = (
+        Schedule(cron="0 3 * * *", zone="Europe/Paris", name="eu", args={"region": "eu"}),
+        Schedule(every=timedelta(hours=1), args={"region": "us"}),
+    )
+
+    region: Mapped[str] = arg()
+
+    def perform(self, session: Session) -> None: ...
+
+
+class Regions(Report):
+    @classmethod
+    def on_schedule(cls, session: Session, region: str, *, most: int = 2) -> Iterator[Self]:
+        return iter([cls(region=region)][:most])
+
+
+class Unscheduled(Job, policy="system"):
+    schedule = None
+
+    def perform(self, session: Session) -> None: ...
 
 
 T = UUID(int=1)
@@ -97,6 +126,14 @@ def may_settle(job: SettleBatch, session: Session) -> bool:
 
 
 assert_type(may_settle(job, Session()), bool)
+
+
+# What a tick makes, and when the next one is.
+def tick(session: Session, now: datetime) -> None:
+    assert_type(list(Report.on_schedule(session, region="eu")), list[Report])
+    assert_type(list(Regions.on_schedule(session, "eu")), list[Regions])
+    assert_type(Schedule(every="10m").first(now), datetime)
+    assert_type(Report.__magik__.schedules, tuple[Schedule, ...])
 
 
 # In a revision.

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from sqlalchemy.orm import Mapped, Session
 
-from magik_sa import Job, Retries, arg, policy
+from magik_sa import Job, Retries, Schedule, arg, policy
 
 
 class SettleBatch(Job, policy="system"):
@@ -24,7 +24,13 @@ class Options(Job, policy="system"):
     keep = 7  # wrong
     money = "yes"  # wrong
 
+    schedule = "10m"  # wrong
+
     def perform(self) -> None: ...  # wrong
+
+    @classmethod
+    def on_schedule(cls, session: Session) -> int:  # wrong
+        return 5
 
 
 # mypy checks no header of a class whose metaclass is not `type`, and SQLAlchemy's has one.
@@ -51,6 +57,12 @@ print(job.tenant)  # wrong
 print(SettleBatch.tenant)  # wrong
 Retries(times="3")  # wrong
 Retries(backoff="quadratic")  # wrong
+
+Schedule("10m")  # wrong
+Schedule(every=10)  # wrong
+Schedule(cron="* * * * *", zone=None, args=["tenant"])  # wrong
+Schedule(every="10m").every = "5m"  # wrong
+list(SettleBatch.on_schedule("session"))  # wrong
 
 
 @policy("settle")  # wrong

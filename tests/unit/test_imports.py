@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).resolve().parents[2] / "magik_sa"
 # line. A package's own name (``worker``) is its __init__. Whoever adds a module gives it its place here.
 LAYOUT = """
 errors duration settings uuid7 storable failure logs forked url
-retries schedule verb around carried args
-kind sealed key expression attribute columns declaration body classes display table
+retries zone clock cron walk schedule verb around carried args
+kind sealed key expression attribute columns declaration source body classes display table
 job
 names rows server
 unknown setting writing committed enqueue wake claim timeout

@@ -160,7 +160,8 @@ def test_defaults_of_a_declaration() -> None:
         "discard",
         "keeps",
         "monye",
-        "schedule",
+        "schedules",
+        "cron",
         "timeout",
         "queue",
         "policy",
@@ -181,7 +182,7 @@ def test_an_unknown_word_in_the_header_is_refused(word: str) -> None:
     assert (error.value.code, error.value.field) == ("MAGIK_OPTION_UNKNOWN", word)
 
 
-@pytest.mark.parametrize("word", ["preform", "on_fail", "on_schedule"])
+@pytest.mark.parametrize("word", ["preform", "on_fail", "on_shedule"])
 def test_a_method_that_looks_like_one_of_ours_is_refused(word: str) -> None:
     perform = {"perform": None} if word == "preform" else {}
     with pytest.raises(DeclarationError) as error:

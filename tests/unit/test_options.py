@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy.orm import Mapped, mapped_column
 
-from magik_sa import Job, MagikError, Retries, arg, boot
+from magik_sa import Job, MagikError, Retries, Schedule, arg, boot
 from magik_sa.args import MISSING
 from magik_sa.body import BODY, HEADER
 from magik_sa.declaration import Declaration
@@ -23,7 +23,7 @@ from magik_sa.job import _declared, declared
 
 PAGE = (Path(__file__).parents[2] / "docs" / "options.md").read_text()
 SECTIONS = {"header": "In the header", "body": "In the body", "retries": "Retries", "arg": "Arguments"}
-SECTIONS |= {"job": "For one job"}
+SECTIONS |= {"schedule": "Schedules", "job": "For one job"}
 COMING = "(not in this release)"
 MOMENTS: dict[type[MagikError], str] = {DeclarationError: "class", BootError: "boot", EnqueueError: "job"}
 
@@ -56,11 +56,18 @@ def defaults() -> dict[Place, Any]:
     }
     return {
         **{("header", name): said[name] for name in HEADER},
-        **{("body", name): said[name] for name in BODY},
+        **{("body", name): said["schedules" if name == "schedule" else name] for name in BODY},
         **{("retries", name): default for name, default in fields.items()},
+        **{("schedule", name): default for name, default in schedule_fields()},
         **{("arg", name): default for name, default in keywords(arg)},
         **{("job", name): default for name, default in keywords(Job.__init__)},
     }
+
+
+def schedule_fields() -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(Schedule):
+        if field.init:
+            yield field.name, {} if field.name == "args" else field.default
 
 
 def keywords(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
@@ -73,7 +80,7 @@ def shown(default: Any) -> str:
     """A default as the page writes it."""
     if default is dataclasses.MISSING:
         return "the class's name"  # the only option that every class has a value of its own for
-    if default is None or default == () or default is MISSING:
+    if default is None or default in ((), {}) or default is MISSING:
         return "none"
     text = "Retries()" if default == Retries() else repr(default).replace("'", '"')
     return f"`{text}`"
@@ -107,16 +114,29 @@ def at_boot(policy: str | None) -> None:
     raise next(error for error in boot.check_jobs() if error.field == "Made")
 
 
+def clashing(name: str) -> None:
+    """What a worker's boot says of a schedule of this name, where a class has the name that its row would have."""
+    header = {"policy": "system", "name": f"Made:{name}"}
+    args = {"number": 1}
+    other = made(header, schedule=Schedule(every="1h", args=args))
+    mine = made(schedule=Schedule(every="1h", name=name, args=args))
+    _declared.pop(f"Made:{name}")
+    raise next(boot.check_schedules({f"Made:{name}": other, "Made": mine}))
+
+
 def with_default(value: Any) -> None:
     made(annotations={"given": Mapped[int]}, given=arg(default=value))
 
 
 Make = Callable[[Any], object]
 untyped: Any = arg
+SCHEDULED: dict[str, dict[str, Any]] = {"every": {}, "cron": {"zone": "UTC"}, "zone": {"cron": "* * * * *"}}
+SCHEDULED |= {"name": {"every": "1h"}, "args": {"every": "1h"}}
 MAKE: dict[str, Callable[[str], Make]] = {
     "header": lambda option: lambda value: made({option: value}),
     "body": lambda option: lambda value: made(**{option: value}),
     "retries": lambda field: lambda value: Retries(**{field: value}),
+    "schedule": lambda field: lambda value: Schedule(**{**SCHEDULED[field], field: value}),
     "arg": lambda parameter: lambda value: untyped(**{parameter: value}),
     "job": lambda keyword: lambda value: Fine(fresh=1, **{keyword: value}),
 }
@@ -171,6 +191,36 @@ CASES = [
     *bad("retries", "base", "MAGIK_RETRIES_INVALID", 5, "5", "0s", "1m1h", None),
     *bad("retries", "cap", "MAGIK_RETRIES_INVALID", 3600, "soon", "1s", None),
     *bad("retries", "jitter", "MAGIK_RETRIES_INVALID", -0.1, 1.5, float("nan"), "0.1", True, None),
+    *bad("body", "schedule", "MAGIK_OPTION_INVALID", "1h", 5, [Schedule(every="1h")], {"every": "1h"}, Schedule),
+    *bad("schedule", "every", "MAGIK_SCHEDULE_INVALID", None),
+    *bad("schedule", "every", "MAGIK_DURATION_INVALID", 5, "5", "100ms", "1.5s", "0s", "-1h", "4000d", timedelta(0)),
+    *bad("schedule", "cron", "MAGIK_SCHEDULE_CRON_INVALID", "", 5, "* * * *", "*/90 * * * *", "@reboot"),
+    *bad("schedule", "cron", "MAGIK_SCHEDULE_NEVER", "0 0 30 2 *"),
+    *bad("schedule", "zone", "MAGIK_SCHEDULE_ZONE_MISSING", None, ""),
+    *bad("schedule", "zone", "MAGIK_SCHEDULE_ZONE_UNKNOWN", "utc", "+02:00", 5),
+    *bad("schedule", "zone", "MAGIK_SCHEDULE_INVALID", "UTC", make=lambda zone: Schedule(every="1h", zone=zone)),
+    *bad("schedule", "name", "MAGIK_SCHEDULE_INVALID", "", 5, "a\0", "x" * 256),
+    *bad(
+        "schedule",
+        "name",
+        "MAGIK_OPTION_INVALID",
+        None,
+        "same",
+        make=lambda name: made(schedule=tuple(Schedule(every=every, name=name) for every in ("1h", "2h"))),
+        field="schedule",
+    ),
+    *bad("schedule", "name", "MAGIK_SCHEDULE_NAME_TAKEN", "eu", make=clashing),
+    *bad("schedule", "args", "MAGIK_SCHEDULE_INVALID", None, ["number"], {5: 1}),
+    *bad(
+        "schedule",
+        "args",
+        "MAGIK_SCHEDULE_ARGS_INVALID",
+        {"nummer": 1},
+        {"number": "many"},
+        {},
+        make=lambda args: made(schedule=Schedule(every="1h", args=args)),
+        field="schedule",
+    ),
     *bad("arg", "default", "MAGIK_ARG_DECLARATION", "many", None, make=with_default, field="given"),
     *bad("arg", "default_factory", "MAGIK_ARG_DECLARATION", 3, [], "int"),
     *bad(
