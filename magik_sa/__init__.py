@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from .around import around_perform
     from .carried import context
     from .enqueue import Job, UnknownJob, metadata
-    from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
+    from .errors import (
+        BootError,
+        BootRefused,
+        DeclarationError,
+        EnqueueError,
+        KitError,
+        MagikError,
+        RunError,
+        WorkerError,
+    )
     from .outcome import Discard, Snooze
     from .retries import Retries
     from .verb import policy
@@ -35,7 +44,16 @@ _HOMES = {
     "Retries": "retries",
     "Worker": "worker",
     **dict.fromkeys(
-        ["BootError", "BootRefused", "DeclarationError", "EnqueueError", "MagikError", "RunError", "WorkerError"],
+        [
+            "BootError",
+            "BootRefused",
+            "DeclarationError",
+            "EnqueueError",
+            "KitError",
+            "MagikError",
+            "RunError",
+            "WorkerError",
+        ],
         "errors",
     ),
 }
@@ -47,6 +65,7 @@ __all__ = [
     "Discard",
     "EnqueueError",
     "Job",
+    "KitError",
     "MagikError",
     "Retries",
     "RunError",
