@@ -2,6 +2,8 @@
 
 The names are loaded when they are first asked for, so that ``python -m magik_sa.worker`` listens to its
 signals from the first instruction, before anything slow is imported.
+
+PYTEST_DONT_REWRITE: pytest, which finds fixtures here, is not to warn where the package was imported before it starts.
 """
 
 from __future__ import annotations

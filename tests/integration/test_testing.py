@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -10,13 +11,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, delete, make_url, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, delete, make_url, text, update
 from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Mapped, scoped_session, sessionmaker
 from sqlalchemy.orm import Session as OrmSession
+from sqlalchemy.orm import scoped_session, sessionmaker
 
-from magik_sa import BootError, DeclarationError, EnqueueError, Job, KitError, RunError, Snooze, Worker, arg, context
+from magik_sa import BootError, DeclarationError, EnqueueError, Job, KitError, RunError, Snooze, Worker, context
 from magik_sa.job import _declared
 from magik_sa.testing import Clock, Outcome, drain, enqueued, perform
 from tests.jobs.kit import (
@@ -24,10 +25,12 @@ from tests.jobs.kit import (
     Archived,
     Base,
     Closed,
+    Contended,
     Deposit,
     Divided,
     Endless,
     Escorted,
+    Hasty,
     Later,
     Monthly,
     PaymentDeclined,
@@ -283,6 +286,13 @@ def test_what_a_user_or_pytest_says_in_a_job_comes_out(place: Place, monkeypatch
         drain(place.where)
 
 
+def test_what_is_put_off_is_not_run_twice_and_what_is_tried_at_once_is(place: Place) -> None:
+    """However long a drain takes: else a test with a short backoff would see now one try, now three."""
+    place.add(Hasty(account=1), Contended(account=1, priority=200))
+    outcomes = [(run.cls, run.outcome) for run in drain(place.where)]
+    assert outcomes == [(Hasty, Outcome.RETRY), (Contended, Outcome.RETRY), (Contended, Outcome.FINISHED)]
+
+
 def test_a_cancelled_job_is_not_run(place: Place) -> None:
     place.add(Deposit(account=1), Deposit(account=1, amount=10))
     place.session.execute(delete(Deposit).where(Deposit.amount == 10))
@@ -364,9 +374,8 @@ def test_what_jobs_wrote_outlives_a_rollback_of_what_came_after(enclosed: OrmSes
     assert drain(enclosed) == []
 
 
+@pytest.mark.parametrize("place", USUAL[:2], indirect=True, ids=lambda place: place.__name__)
 def test_loaded_objects_show_what_the_jobs_wrote(place: Place) -> None:
-    if place.where is not place.session:
-        pytest.skip("another's Session is refreshed by its own commit")
     account, job, failing = place.session.get_one(Account, 1), Deposit(account=1), Refused(account=1)
     place.session.add_all([job, failing])
     drain(place.session)
@@ -629,7 +638,9 @@ def test_loaded_jobs_are_older_too_and_can_still_be_written(enclosed: OrmSession
 
 def test_schedules_grow_older_with_the_jobs(enclosed: OrmSession) -> None:
     enclosed.execute(
-        text("INSERT INTO magik_job_schedules VALUES ('s', 'Deposit', '{}', now() + interval '1 day', NULL, NULL, NULL)")
+        text(
+            "INSERT INTO magik_job_schedules VALUES ('s', 'Deposit', '{}', now() + interval '1 day', NULL, NULL, NULL)"
+        )
     )
     Clock(enclosed).move("1d")
     assert enclosed.scalar(text("SELECT next_run_at <= now() FROM magik_job_schedules"))
@@ -676,7 +687,6 @@ def test_what_is_no_place_for_jobs_is_refused(call: Callable[[Any], object], dat
         assert refused.value.code == "MAGIK_TEST_TARGET_INVALID"
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 async def run_async(database: str, driver: str) -> None:
     engine = create_async_engine(make_url(database).set(drivername=f"postgresql+{driver}"))
     async with engine.connect() as connection:
@@ -697,7 +707,5 @@ async def run_async(database: str, driver: str) -> None:
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 def test_an_asynchronous_session_runs_jobs_through_run_sync(database: str, engine: Engine, driver: str) -> None:
-    import asyncio
-
     asyncio.run(run_async(database, driver))
     assert committed(engine) == (0, 0)

@@ -62,6 +62,21 @@ class Divided(Deposit, policy="system"):
         session.execute(text("SELECT 1/0"))
 
 
+class Hasty(Refused, policy="system"):
+    """Hardly waits before it fails again."""
+
+    retries = Retries(times=5, backoff="constant", base="1ms")
+
+
+class Contended(Deposit, policy="system"):
+    """Is broken off once by the server, as after a deadlock."""
+
+    def perform(self, session: Session) -> None:
+        super().perform(session)
+        if not self.error_count:
+            session.execute(text("DO $$ BEGIN RAISE 'deadlock' USING ERRCODE = '40P01'; END $$"))
+
+
 class Monthly(Deposit, policy="system"):
     """Adds the next of its own key."""
 
