@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, delete, make_url, text, update
+from sqlalchemy import Connection, Engine, create_engine, delete, make_url, select, text, update
 from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session as OrmSession
@@ -559,13 +559,27 @@ def test_a_performed_job_has_its_context_and_its_surroundings_and_is_asked_for(e
     assert dict(context.get()) == {}
 
 
-def test_a_row_that_does_not_fit_its_class_is_refused_before_it_is_performed(enclosed: OrmSession) -> None:
+def set_by_hand(session: OrmSession) -> Deposit:
     job = Deposit(account=1)
     job.args = {"account": 1, "amount": -3}
+    return job
+
+
+def written_by_hand(session: OrmSession) -> Deposit:
+    row = """INSERT INTO magik_jobs (job_class, args) VALUES ('Deposit', '{"account": 1, "amount": -3}')"""
+    session.execute(text(row))
+    return session.scalars(select(Deposit)).one()
+
+
+@pytest.mark.parametrize("made", [set_by_hand, written_by_hand])
+def test_a_row_that_does_not_fit_its_class_is_refused_before_it_is_performed(
+    enclosed: OrmSession, made: Callable[[OrmSession], Deposit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Deposit, "perform", lambda *_: pytest.fail("performed"))
+    job = made(enclosed)
     with pytest.raises(EnqueueError, match="MAGIK_ARGS_INVALID") as refused:
         perform(job, enclosed)
     assert refused.value.field == "amount"
-    assert enclosed.get_one(Account, 1).balance == 0
 
 
 @pytest.mark.parametrize(("verb", "code"), [(None, "MAGIK_POLICY_UNDECLARED"), ("kit.x", "MAGIK_POLICY_UNKNOWN")])
@@ -609,6 +623,7 @@ def test_what_is_added_after_the_clock_was_moved_counts_from_then(place: Place) 
 
 def test_a_job_for_this_very_moment_is_due_however_old_the_transaction_is(place: Place) -> None:
     """Inside a transaction now() stands still; the process's clock does not."""
+    place.rows()  # which begins it
     place.add(Deposit(account=1, run_at=datetime.now(UTC)))
     assert len(drain(place.where)) == 1
 
