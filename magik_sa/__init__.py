@@ -2,6 +2,8 @@
 
 The names are loaded when they are first asked for, so that ``python -m magik_sa.worker`` listens to its
 signals from the first instruction, before anything slow is imported.
+
+PYTEST_DONT_REWRITE: pytest, which finds fixtures here, is not to warn where the package was imported before it starts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ if TYPE_CHECKING:
     from .carried import context
     from .effects import once
     from .enqueue import Job, UnknownJob, metadata
-    from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
+    from .errors import (
+        BootError,
+        BootRefused,
+        DeclarationError,
+        EnqueueError,
+        KitError,
+        MagikError,
+        RunError,
+        WorkerError,
+    )
     from .outcome import Discard, Snooze
     from .retries import Retries
     from .schedule import Schedule
@@ -41,7 +52,16 @@ _HOMES = {
     "Schedule": "schedule",
     "Worker": "worker",
     **dict.fromkeys(
-        ["BootError", "BootRefused", "DeclarationError", "EnqueueError", "MagikError", "RunError", "WorkerError"],
+        [
+            "BootError",
+            "BootRefused",
+            "DeclarationError",
+            "EnqueueError",
+            "KitError",
+            "MagikError",
+            "RunError",
+            "WorkerError",
+        ],
         "errors",
     ),
 }
@@ -53,6 +73,7 @@ __all__ = [
     "Discard",
     "EnqueueError",
     "Job",
+    "KitError",
     "MagikError",
     "Retries",
     "RunError",

@@ -79,14 +79,7 @@ def check_jobs() -> Iterator[MagikError]:
     jobs = declared()
     if not jobs:
         yield BootError("MAGIK_NO_JOBS", "No job class was declared by the imported modules.", field="modules")
-    for name, cls in jobs.items():
-        verb = cls.__magik__.policy
-        if verb is None:
-            yield BootError("MAGIK_POLICY_UNDECLARED", f"The job {name} names no policy.", field=name)
-        elif verb != SYSTEM and verb not in verbs:
-            yield BootError(
-                "MAGIK_POLICY_UNKNOWN", f"The job {name} names the policy {verb!r}, which nobody defines.", field=name
-            )
+    yield from filter(None, map(policy_fault, jobs.values()))
     yield from check_schedules(jobs)
 
 
@@ -99,3 +92,14 @@ def check_schedules(jobs: dict[str, type[Job]]) -> Iterator[MagikError]:
             if (other := rows.setdefault(row, name)) != name:
                 what = f"{row!r} would be the row of a schedule of {other!r} and of one of {name!r}."
                 yield BootError("MAGIK_SCHEDULE_NAME_TAKEN", what, field="name")
+
+
+def policy_fault(cls: type[Job]) -> BootError | None:
+    """What keeps a worker from starting with this class: it says nothing of who may have its jobs run."""
+    name, verb = cls.__magik__.name, cls.__magik__.policy
+    if verb is None:
+        return BootError("MAGIK_POLICY_UNDECLARED", f"The job {name} names no policy.", field=name)
+    if verb != SYSTEM and verb not in verbs:
+        fault = f"The job {name} names the policy {verb!r}, which nobody defines."
+        return BootError("MAGIK_POLICY_UNKNOWN", fault, field=name)
+    return None

@@ -8,10 +8,10 @@ written in a fresh transaction, after everything has gone back.
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Delete, Update, delete, func, inspect, text, update
+from sqlalchemy import ColumnElement, Delete, Update, delete, func, inspect, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
@@ -51,7 +51,7 @@ def finish(run: Run, session: Session) -> Outcome:
 def snooze(run: Run, session: Session, asked: Snooze) -> Outcome:
     """The job's work is committed, and its row is due again later. No try is used up."""
     session.flush()
-    _end(run, session, update(JOBS).values(run_at=func.now() + asked.delay, version=JOBS.c.version + 1))
+    _end(run, session, update(JOBS).values(run_at=_later(run, asked.delay), version=JOBS.c.version + 1))
     return Outcome.SNOOZED
 
 
@@ -121,8 +121,14 @@ def expire(run: Run, error: BaseException) -> Outcome:
 
 def _retry(run: Run, error: BaseException, delay: timedelta) -> Outcome:
     run.error = error
-    written = _record(run, {**_failure(error), "run_at": func.now() + delay})
+    written = _record(run, {**_failure(error), "run_at": _later(run, delay)})
     return Outcome.RETRY if written else Outcome.SUPERSEDED
+
+
+def _later(run: Run, delay: timedelta) -> ColumnElement[datetime]:
+    """When it runs again, counted from this statement: now() is the beginning of what may be a long transaction."""
+    run.wait = delay
+    return func.clock_timestamp() + delay
 
 
 def _tell(run: Run, error: BaseException) -> None:
@@ -161,7 +167,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
 def _record(run: Run, values: dict[str, Any]) -> bool:
     """Write to the job's row in a transaction of our own; False where the row is no longer this run's.
 
-    Ours are READ COMMITTED whatever the default is, and are tried again where the server broke them off.
+    It is tried again where the server broke it off.
     """
     mine = (JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.committed, JOBS.c.finished_at.is_(None))
     statement = update(JOBS).where(*mine).values(version=JOBS.c.version + 1, **values)
@@ -175,8 +181,7 @@ def _record(run: Run, values: dict[str, Any]) -> bool:
 
 
 def _write(run: Run, statement: Update) -> bool:
-    with run.connection.begin():
-        run.connection.execute(text("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
+    with run.begin(run.connection):
         written = run.connection.execute(statement).rowcount == 1
     if written:
         run.fence.moved()

@@ -67,6 +67,10 @@ REMEDIES: Final[dict[str, str]] = {
     # worker: the process ends with a failure code
     "MAGIK_DATABASE_LOST": "The database was out of reach beyond the bound; start the worker again.",
     "MAGIK_THREAD_DIED": "The log or stderr has its traceback. Start the worker again.",
+    # tests: raised by magik_sa.testing, in an application's own tests
+    "MAGIK_DRAIN_ENDLESS": "Look for a job that adds itself, or give drain a higher limit.",
+    "MAGIK_TEST_TARGET_INVALID": "Give a Session, a sessionmaker, a scoped_session or an engine on PostgreSQL.",
+    "MAGIK_TEST_SESSION_MISSING": "Define a fixture magik_session that returns the test's Session or sessionmaker.",
 }
 
 
@@ -120,3 +124,7 @@ class RunError(MagikError):
 
 class WorkerError(MagikError):
     """The worker's process cannot go on."""
+
+
+class KitError(MagikError):
+    """The kit for tests was asked for what it cannot do."""

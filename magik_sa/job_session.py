@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -21,17 +22,30 @@ from .rows import Unreadable
 COLUMNS = tuple(column.key for column in Job.__table__.columns)
 
 
+@contextmanager
+def read_committed(connection: Connection) -> Iterator[None]:
+    """A transaction of our own: READ COMMITTED whatever the default is."""
+    with connection.begin():
+        connection.execute(text("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
+        yield
+
+
 @dataclass
 class Run:
-    """One run of one job: what was claimed, where it runs, and the versions that its writes may name."""
+    """One run of one job: what was claimed, where it runs, and the versions that its writes may name.
+
+    `begin` begins the transactions of our own; on a connection that is in one already it has to set savepoints.
+    """
 
     claimed: Claimed
     connection: Connection
     sessions: scoped_session[Session]
     stopping: Callable[[], bool]
+    begin: Callable[[Connection], AbstractContextManager[object]] = read_committed
     fence: Fence = field(init=False)
     job: Job = field(init=False)
-    error: BaseException | None = field(init=False, default=None)  # why it ended without success, for the log
+    error: BaseException | None = field(init=False, default=None)  # why it ended without success
+    wait: timedelta = field(init=False, default=timedelta(0))  # until it runs again, where it does
 
     def __post_init__(self) -> None:
         self.fence = Fence(self.claimed.row["version"])

@@ -31,7 +31,7 @@ def run(run: Run) -> Outcome:
             outcome = interruption(run) or _attempt(run, session)
     except BaseException as error:
         say(logging.ERROR, "outcome_unrecorded", error=headline(error), **_fields(run))
-        outcome = Outcome.UNRECORDED
+        run.error, outcome = error, Outcome.UNRECORDED
     level = logging.INFO if outcome in QUIET else logging.WARNING
     took = round((time.monotonic() - started) * 1000, 1)
     say(level, f"job_{outcome.value}", duration_ms=took, **_fields(run), error=_reason(run.error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -144,6 +145,16 @@ def test_snoozed_keeps_its_work_and_its_tries(bench: Bench, engine: Engine, Sess
     (row,) = rows(engine)
     assert 290 < row.wait.total_seconds() <= 300
     assert (row.error_count, row.last_error, notes(engine)) == (0, None, ["before"])
+
+
+def test_a_snooze_counts_from_its_end_however_long_the_transaction_was(
+    bench: Bench, engine: Engine, Session: Session
+) -> None:
+    """now() is the beginning of the job's transaction: a job that had worked for longer ran again at once."""
+    add(Session, endings.Late())
+    assert bench.next() is Outcome.SNOOZED
+    (row,), (began,) = rows(engine), notes(engine)
+    assert row.run_at > datetime.fromisoformat(began) + timedelta(minutes=5)
 
 
 def test_discarded_keeps_its_work_and_is_a_dead_letter(bench: Bench, engine: Engine, Session: Session) -> None:

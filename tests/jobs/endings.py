@@ -26,6 +26,14 @@ class Sleepy(Job, policy="system"):
         raise Snooze("5m")
 
 
+class Late(Job, policy="system"):
+    """Notes when its transaction began, and asks for later."""
+
+    def perform(self, session: Session) -> None:
+        session.execute(text("INSERT INTO notes SELECT now()"))
+        raise Snooze("5m")
+
+
 class Unwanted(Job, policy="system"):
     def perform(self, session: Session) -> None:
         note(session, "before")

@@ -10,10 +10,12 @@ from uuid import UUID
 from alembic import op
 from pydantic import Field
 from sqlalchemy import ColumnElement, delete, func, select, update
-from sqlalchemy.orm import InstrumentedAttribute, Mapped, Session, aliased, scoped_session
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute, Mapped, Session, aliased, scoped_session, sessionmaker
 
 from magik_sa import Job, Retries, Schedule, arg, bulk_enqueue, once, policy
 from magik_sa.migrations import MagikDowngrade, MagikUpgrade
+from magik_sa.testing import Clock, Drain, Enqueued, Found, Outcome, Ran, drain, enqueued, perform
 
 
 class TenantGone(Exception): ...
@@ -134,6 +136,31 @@ def tick(session: Session, now: datetime) -> None:
     assert_type(list(Regions.on_schedule(session, "eu")), list[Regions])
     assert_type(Schedule(every="10m").first(now), datetime)
     assert_type(Report.__magik__.schedules, tuple[Schedule, ...])
+
+
+# In tests.
+def kit(session: Session, sessions: sessionmaker[Session], scoped: scoped_session[Session]) -> None:
+    assert_type(enqueued(session, SettleBatch, tenant_id=T, queue="payments"), Found[SettleBatch])
+    assert_type(enqueued(sessions, SettleBatch)[0].tenant_id, UUID)
+    assert_type([job.queue for job in enqueued(scoped, TenantJob)], list[str])
+    assert_type(drain(session, queue="payments", limit=5, raises=True), list[Ran])
+    assert_type([(ran.cls, ran.outcome, ran.error) for ran in drain(sessions)],
+                list[tuple[type[Job], Outcome, BaseException | None]])  # fmt: skip
+    perform(SettleBatch(tenant_id=T, bare=3), session)
+    Clock(scoped).move("1h")
+    Clock(session).move_to(datetime.now(UTC) + timedelta(days=1))
+    assert_type(Clock(session).moved, timedelta)
+
+
+def with_fixtures(magik_enqueued: Enqueued, magik_drain: Drain, magik_clock: Clock) -> None:
+    assert_type(magik_enqueued(SettleBatch, limit=3), Found[SettleBatch])
+    assert_type(magik_drain(raises=True), list[Ran])
+    magik_clock.move(timedelta(hours=1))
+
+
+async def asynchronously(session: AsyncSession) -> None:
+    assert_type(await session.run_sync(drain), list[Ran])
+    assert_type(await session.run_sync(enqueued, SettleBatch, tenant_id=T), Found[SettleBatch])
 
 
 # In a revision.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, Session
 
 from magik_sa import Job, Retries, Schedule, arg, policy
+from magik_sa.testing import Clock, drain, enqueued, perform
 
 
 class SettleBatch(Job, policy="system"):
@@ -68,3 +70,16 @@ list(SettleBatch.on_schedule("session"))  # wrong
 @policy("settle")  # wrong
 def may_settle(job: SettleBatch) -> bool:
     return job.dry_run
+
+
+def kit(session: Session, asynchronous: AsyncSession) -> None:
+    drain(asynchronous)  # wrong
+    drain("postgresql://")  # wrong
+    drain(session, 5)  # wrong
+    drain(session, raise_errors=True)  # wrong
+    print(drain(session)[0].outcom)  # wrong
+    enqueued(session, Retries)  # wrong
+    print(enqueued(session, SettleBatch)[0].tenant)  # wrong
+    perform(SettleBatch, session)  # wrong
+    Clock(session).move(3600)  # wrong
+    Clock(session).move_to("tomorrow")  # wrong

@@ -21,7 +21,9 @@ names rows server
 unknown setting writing committed enqueue wake claim timeout
 fence outcome successor unnest bulk routing job_session ending run recurring effects
 migrations.place migrations.locked migrations.parts migrations.v001 migrations migrations.autogenerate alembic_plugin
-sessions database boot status acting doctor testing
+sessions database boot status acting doctor
+testing.target testing.clock testing.found testing.performing testing.stage testing.due testing.draining
+testing.fixtures testing pytest_plugin
 worker.signals worker.mailbox worker.letters worker.book worker.idle worker.line worker.locker
 worker.performer worker.completer worker.scheduler worker.watchdog worker.worker worker worker.process worker.__main__
 cli.output cli.connect cli.jobs cli.queues cli.schedules cli.doctor cli.check cli.migrate cli.prune cli.commands cli
