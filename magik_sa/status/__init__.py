@@ -1,0 +1,122 @@
+"""What there is to do, who does it, and what is left lying. A job runs where its lock is held, a worker lives where its
+session does; no note and no heartbeat is believed. Works without the application's job classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Row
+
+from ..asking import Asking, Unanswered
+from . import questions
+from .figures import MOST, Queue, Schedule, Status, Unserved, Worker
+
+Rows = Sequence[Row[Any]] | None
+
+STALE_AFTER: Final = 60.0  # seconds after its time within which some worker should have taken a tick
+PASSED_OVER_AFTER: Final = 10.0  # seconds for which a waiting worker leaves a due job only if it does not know it
+
+
+def status(asking: Asking, most: int = MOST) -> Status:
+    """Ask for all of it; what may cost most comes last. Counts up to `most` rows of a queue in one state."""
+    unknown: dict[str, str] = {}
+
+    def known(what: str, statement: str, **values: Any) -> Rows:
+        try:
+            return asking.ask(statement, **values)
+        except Unanswered as why:
+            unknown[what] = str(why)
+            return None
+
+    rows = known("workers", questions.WORKERS, oid=asking.oid)
+    workers = None if rows is None else [_worker(row) for row in rows]
+    rows = known("schedules", questions.SCHEDULES, late=STALE_AFTER)
+    schedules = None if rows is None else [Schedule(**row._mapping) for row in rows]
+    paused = known("paused queues", questions.PAUSED)
+    running = known("running jobs", questions.RUNNING, oid=asking.oid)
+    live = known("live jobs", questions.LIVE, oid=asking.oid, limit=most + 1)
+    expired = known("expired jobs", questions.EXPIRED, limit=most + 1)
+    queues = {name: Queue(name) for name in sorted(_names(live, expired, paused, running, workers))}
+    for queue in queues.values():
+        _count_live(queue, live, most)
+        _count_running(queue, running)
+        _count_expired(queue, expired, most)
+        _count_workers(queue, workers)
+        _pause(queue, paused)
+    stopped = {queue.name for queue in queues.values() if queue.paused}
+    unserved = None if live is None or workers is None else [*_unserved(live, workers, stopped)]
+    listed = None if live is None and not queues else [*queues.values()]
+    return Status(listed, workers, schedules, unserved, unknown)
+
+
+def _worker(row: Row[Any]) -> Worker:
+    proven = row.certain or row.running or row.waits_for
+    return Worker(row.name, row.pid, row.queues, True if proven else None, row.running, row.waits_for)
+
+
+def _names(live: Rows, expired: Rows, paused: Rows, running: Rows, workers: list[Worker] | None) -> set[str]:
+    """Every queue that anything is known of."""
+    named = {row.queue for rows in (live, expired, running) for row in rows or ()}
+    return named | {row.name for row in paused or ()} | {name for worker in workers or () for name in worker.queues}
+
+
+def _count_live(queue: Queue, live: Rows, most: int) -> None:
+    """Ready, scheduled and errored; `read` tells whether a limit ended the count."""
+    if live is None:
+        return
+    due = [row for row in live if row.queue == queue.name and row.due]
+    later = [row for row in live if row.queue == queue.name and not row.due]
+    for name, rows in (("ready", due), ("scheduled", later)):
+        queue.count(name, min(most, sum(row.rows for row in rows)), _more(rows, most))
+    queue.count("errored", sum(row.errored for row in due + later), _more(due, most) or _more(later, most))
+    queue.oldest_queued_seconds = max([0.0, *(row.oldest for row in due if row.oldest is not None)])
+
+
+def _more(rows: list[Row[Any]], most: int) -> bool:
+    read: int = sum(row.read for row in rows)
+    return read > most
+
+
+def _count_running(queue: Queue, running: Rows) -> None:
+    if running is not None:
+        queue.running = sum(row.rows for row in running if row.queue == queue.name)
+
+
+def _count_expired(queue: Queue, expired: Rows, most: int) -> None:
+    """Where the limit ended the count, a queue that was not seen may have some as well."""
+    if expired is None:
+        return
+    rows, more = sum(row.rows for row in expired if row.queue == queue.name), sum(row.rows for row in expired) > most
+    if rows or not more:
+        queue.count("expired", min(most, rows), more)
+
+
+def _count_workers(queue: Queue, workers: list[Worker] | None) -> None:
+    """Those that live; one of which that cannot be told is no zero."""
+    ours = [worker.alive for worker in workers or () if queue.name in worker.queues]
+    if workers is not None and (True in ours or None not in ours):
+        queue.count("workers", ours.count(True), None in ours)
+
+
+def _pause(queue: Queue, paused: Rows) -> None:
+    if paused is not None:
+        by = {row.name: row.paused_by for row in paused}
+        queue.paused, queue.paused_by = queue.name in by, by.get(queue.name)
+
+
+def _unserved(live: Sequence[Row[Any]], workers: list[Worker], stopped: Collection[str]) -> Iterator[Unserved]:
+    """A worker does not say which classes it knows, but it shows: it sleeps beside those that it does not."""
+    for row in sorted((row for row in live if row.due and row.rows), key=lambda row: (row.queue, row.job_class)):
+        ours, age = [worker for worker in workers if row.queue in worker.queues], row.oldest or 0.0
+        if row.queue not in stopped and (why := _why(row.queue, ours, age)):
+            yield Unserved(row.job_class, row.queue, row.rows, age, why)
+
+
+def _why(queue: str, workers: list[Worker], age: float) -> str | None:
+    """One that runs a job may be full, and will come to the others; then nothing can be told."""
+    if not workers:
+        return "no_worker"
+    idle = not any(worker.running for worker in workers) and any(queue in worker.waits_for for worker in workers)
+    return "passed_over" if idle and age > PASSED_OVER_AFTER else None
