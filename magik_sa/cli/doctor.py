@@ -39,9 +39,9 @@ STYLES: Final = {
 
 def _span(ctx: click.Context, option: click.Parameter, value: str | None) -> timedelta | None:  # noqa: ARG001
     try:
-        return None if value is None else duration(value, field=f"--{option.name}")
+        return None if value is None else duration(value, field=option.opts[0])
     except DeclarationError as error:
-        raise BootError("MAGIK_SETTING_INVALID", error.what, field=option.name, remedy=error.remedy) from None
+        raise BootError("MAGIK_SETTING_INVALID", error.what, field=option.opts[0], remedy=error.remedy) from None
 
 
 @click.command("doctor", cls=Command)

@@ -10,7 +10,7 @@ from sqlalchemy import Row
 from .finding import Finding, Severity, Subject
 
 # Application names can be seen by every role. A session of another role does not show what kind it is, but only those
-# with a database count, and of these the kinds that have room of their own are few.
+# with a database and a user count, and of these the kinds that have room of their own are few.
 SESSIONS: Final = """
 SELECT coalesce(nullif(application_name, ''), 'no name') AS application,
        count(*) AS sessions, count(*) FILTER (WHERE datname = current_database()) AS here,
@@ -18,7 +18,7 @@ SELECT coalesce(nullif(application_name, ''), 'no name') AS application,
        current_setting('superuser_reserved_connections')::int
          + coalesce(nullif(current_setting('reserved_connections', true), ''), '0')::int AS reserved
   FROM pg_stat_activity
- WHERE datname IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'
+ WHERE datname IS NOT NULL AND usename IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'
  GROUP BY 1 ORDER BY 2 DESC, 1"""
 
 # One entry for each lock and its holder; those on a fast path take none, and predicate locks have a table of their own.

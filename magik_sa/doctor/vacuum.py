@@ -9,12 +9,12 @@ from sqlalchemy import Row
 from .finding import SEE_ALL, Finding, Severity, Subject, span
 
 # Only a transaction with a snapshot or with writes holds anything back, and those two are seen by every role; the age
-# of another role's is not. VACUUM by itself and walsenders are no client backends. This session is left out.
+# of another role's is not. Autovacuum, which is nobody's, and walsenders are left out, and so is this session.
 HOLDING: Final = """
 SELECT pid, application_name AS application, usename AS role, state,
        extract(epoch FROM clock_timestamp() - xact_start)::float AS seconds, quote_ident(current_user) AS me
   FROM pg_stat_activity
- WHERE datname = current_database() AND pid <> pg_backend_pid()
+ WHERE datname = current_database() AND usename IS NOT NULL AND pid <> pg_backend_pid()
    AND coalesce(backend_type, 'client backend') = 'client backend'
    AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
  ORDER BY xact_start NULLS LAST"""
@@ -33,7 +33,7 @@ SELECT n_live_tup AS live, n_dead_tup AS dead, current_setting('track_counts')::
        extract(epoch FROM now() - last_vacuum)::float AS vacuum,
        extract(epoch FROM current_setting('autovacuum_naptime')::interval)::float AS pause,
        EXISTS (SELECT FROM pg_stat_activity
-                WHERE datname = current_database() AND pid <> pg_backend_pid()
+                WHERE datname = current_database() AND usename IS NOT NULL AND pid <> pg_backend_pid()
                   AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
                   AND coalesce(xact_start < clock_timestamp() - interval '10 s', true)) AS held,
        quote_ident(schemaname) || '.magik_jobs' AS name

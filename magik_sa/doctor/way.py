@@ -57,12 +57,12 @@ def silence(subject: Subject) -> Finding:
         with closing(_connect(subject.locking)) as connection:
             connection.execute(server.settings_sql(server.BOTH).encode())
             idle, interval, count, address, port = connection.execute(IN_FORCE).fetchall()[0]
-            ours = _own_address(connection.fileno())
+            direct = address is None or _own_address(connection.fileno()) == (ip_address(address), port)
     except psycopg.Error as error:
         raise Unanswered(first_line(error)) from error
     if address is None:
         return Finding("silence", Severity.OK, LOCAL, {"seconds": 0, "direct": True})
-    return _bound(idle + interval * count, direct=ours == (ip_address(address), port))
+    return _bound(idle + interval * count, direct=direct)
 
 
 def _connect(locking: str) -> psycopg.Connection[Any]:
