@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Row
 
+from ..asking import Unanswered
 from .finding import Finding, Severity, Subject
 
 # Application names can be seen by every role. A session of another role does not show what kind it is, but only those
@@ -32,7 +33,9 @@ SELECT count(*) AS held, count(*) FILTER (WHERE locktype = 'advisory') AS adviso
 HOLDER: Final = """
 SELECT a.application_name AS application, (SELECT count(*) FROM pg_locks WHERE pid = :pid AND NOT fastpath) AS locks
   FROM pg_stat_activity a WHERE a.pid = :pid"""
-QUEUES: Final = "SELECT coalesce(sum(cardinality(queues)), 0)::int AS queues FROM {schema}magik_workers"
+QUEUES: Final = """
+SELECT coalesce(sum(cardinality(w.queues)), 0)::int AS queues FROM {schema}magik_workers w
+  JOIN pg_stat_activity a ON a.pid = w.backend_pid AND coalesce(a.backend_start = w.backend_start, true)"""
 
 LOCKER: Final = " locker"
 PERFORMER: Final = " performer"
@@ -79,25 +82,29 @@ def locks(subject: Subject) -> Finding:
     """Locks held now, and those that workers may hold, beside what the server's lock table was made for."""
     row = subject.asking.one(LOCKS)
     workers = may_hold(subject)
+    shown = "an unknown number" if workers is None else f"{workers:,}"
     said = (
         f"{row.held:,} of {row.room:,} (max_locks_per_transaction for each of max_connections), {row.advisory:,} of"
-        f" them advisory; workers here may hold {workers:,}"
+        f" them advisory; workers here may hold {shown}"
     )
     measured = {"held": row.held, "room": row.room, "advisory": row.advisory, "workers_may_hold": workers}
-    severity = _severity(max(row.held, workers) / row.room, subject.limits.locks, 0.8)
+    severity = _severity(max(row.held, workers or 0) / row.room, subject.limits.locks, 0.8)
     if severity is Severity.OK:
         return Finding("locks", severity, said, measured)
     cause = 'When the lock table is full, statements fail for everybody on the server with "out of shared memory".'
     remedy = "Raise max_locks_per_transaction (the server has to be restarted), or run fewer workers."
-    if row.held > workers:
+    if row.held > (workers or 0):
         remedy = f"{_most(subject, row)} {remedy}"
     return Finding("locks", severity, said, measured, cause, remedy)
 
 
-def may_hold(subject: Subject) -> int:
+def may_hold(subject: Subject) -> int | None:
     """One lock a running job and one on its key, and one flag for each queue that a worker works."""
     performers = _by_kind(subject.asking.ask(SESSIONS))["performers"]
-    return 2 * performers + int(subject.asking.one(QUEUES).queues)
+    try:
+        return 2 * performers + int(subject.asking.one(QUEUES).queues)
+    except Unanswered:
+        return None
 
 
 def _most(subject: Subject, row: Row[Any]) -> str:

@@ -17,6 +17,8 @@ SHOWN: Final = 4  # named in a sentence; the others are counted
 # Who waits for a row of a job holds the lock on its tuple meanwhile, or waits for that; who waits for the whole table
 # has asked for it. Both are seen by every role, with the time of waiting; what the one in the way is doing is not.
 WAITING: Final = """
+WITH ours AS (SELECT c.oid FROM pg_class c JOIN pg_class jobs USING (relnamespace)
+               WHERE jobs.oid = :oid AND c.relname IN ('magik_jobs', 'magik_job_schedules'))
 SELECT extract(epoch FROM clock_timestamp() - w.waitstart)::float AS seconds, w.pid AS waiting, b.pid,
        a.application_name AS application, a.usename AS role, a.state,
        extract(epoch FROM clock_timestamp() - a.xact_start)::float AS open, quote_ident(current_user) AS me
@@ -25,9 +27,10 @@ SELECT extract(epoch FROM clock_timestamp() - w.waitstart)::float AS seconds, w.
  WHERE NOT w.granted AND w.waitstart < clock_timestamp() - make_interval(secs => :limit)
    AND w.database IS NOT DISTINCT FROM CASE WHEN w.locktype = 'transactionid' THEN NULL
                                             ELSE (SELECT oid FROM pg_database WHERE datname = current_database()) END
-   AND (w.relation = (:oid)::oid
-        OR w.locktype = 'transactionid' AND w.pid IN (SELECT t.pid FROM pg_locks t
-                                                       WHERE t.locktype = 'tuple' AND t.relation = (:oid)::oid))
+   AND (w.relation IN (SELECT oid FROM ours)
+        OR w.locktype = 'transactionid'
+           AND w.pid IN (SELECT t.pid FROM pg_locks t
+                          WHERE t.locktype = 'tuple' AND t.relation IN (SELECT oid FROM ours)))
  ORDER BY 1 DESC"""
 
 
@@ -70,19 +73,17 @@ def _named(found: list[Lack]) -> str:
 
 
 def blocked_rows(subject: Subject) -> Finding:
-    """Who keeps others waiting for the row of a job, or for the table of jobs."""
+    """Who keeps others waiting for the row of a job or a schedule, or for their tables."""
     limit = subject.limits.blocked.total_seconds()
     rows = subject.asking.ask(WAITING, oid=subject.asking.oid, limit=limit)
     if not rows:
         return Finding(
-            "blocked_rows", Severity.OK, f"nobody has waited for a job's row for {span(limit)}", {"blocking": []}
+            "blocked_rows", Severity.OK, f"nobody has waited for a row of jobs for {span(limit)}", {"blocking": []}
         )
     said = "; ".join(_told(row) for row in rows[:SHOWN])
     names = ("pid", "application", "role", "state", "waiting", "seconds")
     measured = {"blocking": [{name: getattr(row, name) for name in names} for row in rows]}
-    cause = (
-        "It has touched a job's row in a transaction that is still open; whoever changes or ends that job waits for it."
-    )
+    cause = "It has touched the row in a transaction that is still open; whoever changes or ends the job waits for it."
     remedy = "End that transaction in its program, or here."
     if any(row.open is None for row in rows):
         remedy += f" {SEE_ALL.format(role=rows[0].me)}"

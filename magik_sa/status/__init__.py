@@ -38,17 +38,33 @@ def status(asking: Asking, most: int = MOST) -> Status:
     running = known("running jobs", questions.RUNNING, oid=asking.oid)
     live = known("live jobs", questions.LIVE, oid=asking.oid, limit=most + 1)
     expired = known("expired jobs", questions.EXPIRED, limit=most + 1)
-    queues = {name: Queue(name) for name in sorted(_names(live, expired, paused, running, workers))}
-    for queue in queues.values():
-        _count_live(queue, live, most)
-        _count_running(queue, running)
-        _count_expired(queue, expired, most)
-        _count_workers(queue, workers)
-        _pause(queue, paused)
-    stopped = {queue.name for queue in queues.values() if queue.paused}
+    queues = _queues(_Rows(live, running, expired, paused), workers, most)
+    listed = None if live is None and not queues else queues
+    stopped = {queue.name for queue in queues if queue.paused}
     unserved = None if live is None or workers is None else [*_unserved(live, workers, stopped)]
-    listed = None if live is None and not queues else [*queues.values()]
     return Status(listed, workers, schedules, unserved, unknown)
+
+
+class _Rows:
+    """The answers, by queue; None where there is none."""
+
+    def __init__(self, live: Rows, running: Rows, expired: Rows, paused: Rows) -> None:
+        self.live, self.running, self.expired = _by_queue(live), _by_queue(running), _by_queue(expired)
+        self.paused = None if paused is None else {row.name: row.paused_by for row in paused}
+
+    def names(self) -> set[str]:
+        """Every queue that something is known of."""
+        answers = (self.live, self.running, self.expired, self.paused)
+        return {name for answer in answers if answer for name in answer}
+
+
+def _by_queue(rows: Rows) -> dict[str, list[Row[Any]]] | None:
+    if rows is None:
+        return None
+    found: dict[str, list[Row[Any]]] = {}
+    for row in rows:
+        found.setdefault(row.queue, []).append(row)
+    return found
 
 
 def _worker(row: Row[Any]) -> Worker:
@@ -56,21 +72,30 @@ def _worker(row: Row[Any]) -> Worker:
     return Worker(row.name, row.pid, row.queues, True if proven else None, row.running, row.waits_for)
 
 
-def _names(live: Rows, expired: Rows, paused: Rows, running: Rows, workers: list[Worker] | None) -> set[str]:
-    """Every queue that anything is known of."""
-    named = {row.queue for rows in (live, expired, running) for row in rows or ()}
-    return named | {row.name for row in paused or ()} | {name for worker in workers or () for name in worker.queues}
+def _queues(rows: _Rows, workers: list[Worker] | None, most: int) -> list[Queue]:
+    names = rows.names() | {name for worker in workers or () for name in worker.queues}
+    queues = [Queue(name) for name in sorted(names)]
+    more = sum(row.rows for found in (rows.expired or {}).values() for row in found) > most
+    for queue in queues:
+        if rows.live is not None:
+            _count_live(queue, rows.live.get(queue.name, []), most)
+        if rows.running is not None:
+            queue.running = sum(row.rows for row in rows.running.get(queue.name, []))
+        if rows.expired is not None:
+            _count_expired(queue, sum(row.rows for row in rows.expired.get(queue.name, [])), most, more)
+        if rows.paused is not None:
+            queue.paused, queue.paused_by = queue.name in rows.paused, rows.paused.get(queue.name)
+        if workers is not None:
+            _count_workers(queue, [worker.alive for worker in workers if queue.name in worker.queues])
+    return queues
 
 
-def _count_live(queue: Queue, live: Rows, most: int) -> None:
+def _count_live(queue: Queue, rows: list[Row[Any]], most: int) -> None:
     """Ready, scheduled and errored; `read` tells whether a limit ended the count."""
-    if live is None:
-        return
-    due = [row for row in live if row.queue == queue.name and row.due]
-    later = [row for row in live if row.queue == queue.name and not row.due]
-    for name, rows in (("ready", due), ("scheduled", later)):
-        queue.count(name, min(most, sum(row.rows for row in rows)), _more(rows, most))
-    queue.count("errored", sum(row.errored for row in due + later), _more(due, most) or _more(later, most))
+    due, later = [row for row in rows if row.due], [row for row in rows if not row.due]
+    for name, some in (("ready", due), ("scheduled", later)):
+        queue.count(name, min(most, sum(row.rows for row in some)), _more(some, most))
+    queue.count("errored", sum(row.errored for row in rows), _more(due, most) or _more(later, most))
     queue.oldest_queued_seconds = max([0.0, *(row.oldest for row in due if row.oldest is not None)])
 
 
@@ -79,31 +104,16 @@ def _more(rows: list[Row[Any]], most: int) -> bool:
     return read > most
 
 
-def _count_running(queue: Queue, running: Rows) -> None:
-    if running is not None:
-        queue.running = sum(row.rows for row in running if row.queue == queue.name)
-
-
-def _count_expired(queue: Queue, expired: Rows, most: int) -> None:
+def _count_expired(queue: Queue, rows: int, most: int, more: bool) -> None:
     """Where the limit ended the count, a queue that was not seen may have some as well."""
-    if expired is None:
-        return
-    rows, more = sum(row.rows for row in expired if row.queue == queue.name), sum(row.rows for row in expired) > most
     if rows or not more:
         queue.count("expired", min(most, rows), more)
 
 
-def _count_workers(queue: Queue, workers: list[Worker] | None) -> None:
+def _count_workers(queue: Queue, ours: list[bool | None]) -> None:
     """Those that live; one of which that cannot be told is no zero."""
-    ours = [worker.alive for worker in workers or () if queue.name in worker.queues]
-    if workers is not None and (True in ours or None not in ours):
+    if True in ours or None not in ours:
         queue.count("workers", ours.count(True), None in ours)
-
-
-def _pause(queue: Queue, paused: Rows) -> None:
-    if paused is not None:
-        by = {row.name: row.paused_by for row in paused}
-        queue.paused, queue.paused_by = queue.name in by, by.get(queue.name)
 
 
 def _unserved(live: Sequence[Row[Any]], workers: list[Worker], stopped: Collection[str]) -> Iterator[Unserved]:

@@ -115,3 +115,8 @@ def test_a_name_that_the_encoding_lacks_does_not_end_the_program(database: str, 
     run(dsn, "INSERT INTO magik_jobs (job_class, queue) VALUES ('Any', '🦄 für')")
     words = magik(database, "jobs", "status", env={"PYTHONIOENCODING": "latin-1"}, encoding="latin-1")
     assert r"\U0001f984 für" in words
+
+
+def test_a_command_for_jobs_that_there_is_not(database: str) -> None:
+    assert magik(database, "jobs", "stat", code=2).startswith("MAGIK_SETTING_INVALID: No such command 'stat'")
+    assert "status" in magik(database, "jobs")

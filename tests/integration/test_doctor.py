@@ -218,9 +218,10 @@ def count(dsn: str) -> int:
         return int(connection.execute("SELECT count(*) FROM magik_jobs").fetchall()[0][0])
 
 
-def test_who_locks_the_table_is_named(database: str, dsn: str) -> None:
+@pytest.mark.parametrize("table", ["magik_jobs", "magik_job_schedules"])
+def test_who_locks_a_table_is_named(database: str, dsn: str, table: str) -> None:
     with psycopg.connect(dsn, application_name="ddl") as locking, closing(psycopg.connect(dsn)) as other:
-        locking.execute("LOCK TABLE magik_jobs")
-        other.pgconn.send_query(b"SELECT count(*) FROM magik_jobs")
+        locking.execute(f"LOCK TABLE {table}".encode())
+        other.pgconn.send_query(f"SELECT count(*) FROM {table}".encode())
         found = until(lambda: blocked(database))
         assert [each["pid"] for each in found.measured["blocking"]] == [locking.info.backend_pid]

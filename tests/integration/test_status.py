@@ -18,6 +18,7 @@ from magik_sa.names import find
 from magik_sa.status import questions, status
 from magik_sa.status.figures import Queue, Status
 from magik_sa.wake import Flag, raise_flag, register
+from tests.tools.sessions import terminate
 
 Tell = Callable[..., None]
 
@@ -25,6 +26,8 @@ Tell = Callable[..., None]
 @pytest.fixture
 def connection(engine: Engine) -> Iterator[Connection]:
     with engine.connect() as connection:
+        connection.execute(text("SET application_name = 'looking'"))
+        connection.commit()
         yield connection
 
 
@@ -281,3 +284,10 @@ def test_without_tables_it_is_refused(connection: Connection, tell: Tell) -> Non
         BootError, match="MAGIK_SCHEMA_MISSING: No tables of magik_sa in the search_path of the database"
     ):
         Asking(connection)
+
+
+def test_a_connection_that_is_lost_on_the_way_is_said_to_be(connection: Connection, dsn: str) -> None:
+    asking = Asking(connection)
+    terminate(dsn, "looking")
+    with pytest.raises(BootError, match="MAGIK_DATABASE_UNREACHABLE: The connection was lost"):
+        status(asking)
