@@ -19,8 +19,8 @@ from ..url import conninfo, parse
 def connected(database_url: str | None, command: str) -> Iterator[Connection]:
     """A connection of `command`'s own to the database that is named here, in the environment or in pyproject.toml.
 
-    Raises `BootError` where none is named, or none can be reached. It reads what others commit meanwhile, and can go
-    through any pooler.
+    Raises `BootError` where none is named, or none can be reached. It reads what others commit meanwhile, and may go
+    through a pooler in transaction mode.
     """
     url = read({"database_url": database_url}).database_url
     if not url:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import click
+from psycopg.conninfo import make_conninfo
 
 from ..asking import Asking
 from ..display import harmless
@@ -26,6 +27,7 @@ from .connect import connected
 from .output import Answer, Command
 from .tables import rendered_text
 
+NAME: Final = "magik_sa doctor"  # of each of its sessions, in pg_stat_activity
 CODES: Final = {Severity.WARNING: 1, Severity.CRITICAL: 3}
 SECONDS: Final = 15.0  # for all questions together
 STYLES: Final = {
@@ -53,7 +55,7 @@ def command(database_url: str | None, locking_url: str | None, **limits: timedel
     """What is wrong with the database under the queue, or will be, and what mends it."""
     told = read({"database_url": database_url, "locking_url": locking_url})
     with connected(told.database_url, "doctor") as connection:
-        locking = conninfo(told.locking_url or told.database_url or "")
+        locking = make_conninfo(conninfo(told.locking_url or told.database_url or ""), application_name=NAME)
         given = {name: value for name, value in limits.items() if value is not None}
         found = examine(Subject(Asking(connection, SECONDS), locking, Limits(**given)))  # type: ignore[arg-type]
     severity = worst(found)

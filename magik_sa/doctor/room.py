@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Row
@@ -37,6 +38,12 @@ QUEUES: Final = """
 SELECT coalesce(sum(cardinality(w.queues)), 0)::int AS queues FROM {schema}magik_workers w
   JOIN pg_stat_activity a ON a.pid = w.backend_pid AND coalesce(a.backend_start = w.backend_start, true)"""
 
+FULL: Final = "When max_connections is reached, workers cannot start or reconnect, and nobody else can connect either."
+FEWER: Final = (
+    "Close what is not needed (most are of {most}), lower --concurrency (a worker has as many connections as its log line"
+    " event=ready says), or raise max_connections."
+)
+
 LOCKER: Final = " locker"
 PERFORMER: Final = " performer"
 
@@ -44,32 +51,30 @@ PERFORMER: Final = " performer"
 def connections(subject: Subject) -> Finding:
     """Sessions of workers and of others, this one included, beside what max_connections leaves to them."""
     rows = subject.asking.ask(SESSIONS)
-    here, total, room = _by_kind(rows), sum(row.sessions for row in rows), rows[0].max - rows[0].reserved
-    others = total - here["lockers"] - here["performers"]
+    measured = _sessions(rows)
     said = (
-        f"{total} of {room} (max_connections {rows[0].max} less {rows[0].reserved} reserved): {here['lockers']} lockers"
-        f" and {here['performers']} performers of workers here, {others} others"
+        f"{measured['sessions']} of {measured['room']} (max_connections {measured['max_connections']} less those reserved):"
+        f" {measured['lockers']} lockers and {measured['performers']} performers of workers here, {measured['others']} others"
     )
-    measured = {
-        "sessions": total,
-        "room": room,
-        "max_connections": rows[0].max,
-        **here,
-        "others": others,
-        "by_application": {row.application: row.sessions for row in rows},
-    }
-    severity = _severity(total / room, subject.limits.connections, 0.95)
+    severity = _severity(measured["sessions"] / measured["room"], subject.limits.connections, 0.95)
     if severity is Severity.OK:
         return Finding("connections", severity, said, measured)
-    cause = "When max_connections is reached, workers cannot start or reconnect, and nobody else can connect either."
-    remedy = (
-        f"Close what is not needed (most are of {rows[0].application}), lower --concurrency (a worker has as many"
-        " connections as its log line event=ready says), or raise max_connections."
-    )
-    return Finding("connections", severity, said, measured, cause, remedy)
+    return Finding("connections", severity, said, measured, FULL, FEWER.format(most=rows[0].application))
 
 
-def _by_kind(rows: Any) -> Counter[str]:
+def _sessions(rows: Sequence[Row[Any]]) -> dict[str, Any]:
+    here, total, most = _by_kind(rows), sum(row.sessions for row in rows), rows[0].max
+    return {
+        "sessions": total,
+        "room": most - rows[0].reserved,
+        "max_connections": most,
+        **here,
+        "others": total - here["lockers"] - here["performers"],
+        "by_application": {row.application: row.sessions for row in rows},
+    }
+
+
+def _by_kind(rows: Sequence[Row[Any]]) -> Counter[str]:
     """A worker with Sessions of the application's has performers under the application's own name."""
     kinds = Counter(lockers=0, performers=0)
     for row in rows:

@@ -57,6 +57,7 @@ def silence(subject: Subject) -> Finding:
         with closing(_connect(subject.locking)) as connection:
             connection.execute(server.settings_sql(server.BOTH).encode())
             idle, interval, count, address, port = connection.execute(IN_FORCE).fetchall()[0]
+            connection.rollback()  # of the settings as well: the session may be a pooler's
             direct = address is None or _own_address(connection.fileno()) == (ip_address(address), port)
     except psycopg.Error as error:
         raise Unanswered(first_line(error)) from error
@@ -66,7 +67,7 @@ def silence(subject: Subject) -> Finding:
 
 
 def _connect(locking: str) -> psycopg.Connection[Any]:
-    return psycopg.connect(locking, autocommit=True, prepare_threshold=None, **server.CLIENT)
+    return psycopg.connect(locking, prepare_threshold=None, **server.CLIENT)
 
 
 def _bound(seconds: int, *, direct: bool) -> Finding:

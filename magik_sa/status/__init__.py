@@ -4,8 +4,8 @@ session does; no note and no heartbeat is believed. Works without the applicatio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Row
 
@@ -14,6 +14,7 @@ from . import questions
 from .figures import MOST, Queue, Schedule, Status, Unserved, Worker
 
 Rows = Sequence[Row[Any]] | None
+T = TypeVar("T")
 
 STALE_AFTER: Final = 60.0  # seconds after its time within which some worker should have taken a tick
 PASSED_OVER_AFTER: Final = 10.0  # seconds for which a waiting worker leaves a due job only if it does not know it
@@ -21,28 +22,39 @@ PASSED_OVER_AFTER: Final = 10.0  # seconds for which a waiting worker leaves a d
 
 def status(asking: Asking, most: int = MOST) -> Status:
     """Ask for all of it; what may cost most comes last. Counts up to `most` rows of a queue in one state."""
-    unknown: dict[str, str] = {}
-
-    def known(what: str, statement: str, **values: Any) -> Rows:
-        try:
-            return asking.ask(statement, **values)
-        except Unanswered as why:
-            unknown[what] = str(why)
-            return None
-
-    rows = known("workers", questions.WORKERS, oid=asking.oid)
-    workers = None if rows is None else [_worker(row) for row in rows]
-    rows = known("schedules", questions.SCHEDULES, late=STALE_AFTER)
-    schedules = None if rows is None else [Schedule(**row._mapping) for row in rows]
-    paused = known("paused queues", questions.PAUSED)
-    running = known("running jobs", questions.RUNNING, oid=asking.oid)
-    live = known("live jobs", questions.LIVE, oid=asking.oid, limit=most + 1)
-    expired = known("expired jobs", questions.EXPIRED, limit=most + 1)
+    asked = _Asked(asking)
+    workers = asked.each(_worker, "workers", questions.WORKERS, oid=asking.oid)
+    schedules = asked.each(_schedule, "schedules", questions.SCHEDULES, late=STALE_AFTER)
+    paused = asked.rows("paused queues", questions.PAUSED)
+    running = asked.rows("running jobs", questions.RUNNING, oid=asking.oid)
+    live = asked.rows("live jobs", questions.LIVE, oid=asking.oid, limit=most + 1)
+    expired = asked.rows("expired jobs", questions.EXPIRED, limit=most + 1)
     queues = _queues(_Rows(live, running, expired, paused), workers, most)
     listed = None if live is None and not queues else queues
     stopped = {queue.name for queue in queues if queue.paused}
     unserved = None if live is None or workers is None else [*_unserved(live, workers, stopped)]
-    return Status(listed, workers, schedules, unserved, unknown)
+    return Status(listed, workers, schedules, unserved, asked.unknown)
+
+
+class _Asked:
+    """What is asked, and why some of it has no answer."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self.unknown: dict[str, str] = {}
+
+    def rows(self, what: str, statement: str, **values: Any) -> Rows:
+        """The answer; None where there is none."""
+        try:
+            return self._asking.ask(statement, **values)
+        except Unanswered as why:
+            self.unknown[what] = str(why)
+            return None
+
+    def each(self, made: Callable[[Row[Any]], T], what: str, statement: str, **values: Any) -> list[T] | None:
+        """Something of each row."""
+        rows = self.rows(what, statement, **values)
+        return None if rows is None else [made(row) for row in rows]
 
 
 class _Rows:
@@ -65,6 +77,10 @@ def _by_queue(rows: Rows) -> dict[str, list[Row[Any]]] | None:
     for row in rows:
         found.setdefault(row.queue, []).append(row)
     return found
+
+
+def _schedule(row: Row[Any]) -> Schedule:
+    return Schedule(**row._mapping)
 
 
 def _worker(row: Row[Any]) -> Worker:

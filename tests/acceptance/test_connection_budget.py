@@ -82,7 +82,7 @@ def test_a_worker_has_no_more_connections_than_it_says_and_doctor_shows_the_sum(
     engine.dispose()
     assert most["shop locker"] + most["shop performer"] <= int(found[1])
     assert most["magik_sa status"] <= 1
-    assert most["magik_sa doctor"] + most[""] <= 3
+    assert most["magik_sa doctor"] <= 3
     measured = sum_["measured"]
     assert (measured["max_connections"], measured["room"]) == (20, 17)
     assert (measured["lockers"], measured["performers"]) == (1, int(found[1]) - 1)
@@ -98,7 +98,7 @@ def test_near_the_limit_doctor_warns_and_at_the_limit_all_name_max_connections(s
         for each in taken:
             stack.callback(each.close)
         (found,) = [each for each in answer(url, "doctor", code=1)["findings"] if each["name"] == "connections"]
-        assert (found["severity"], found["measured"]["sessions"]) == ("warning", 14)
+        assert (found["severity"], found["measured"]["by_application"]["web"]) == ("warning", 13)
         assert "max_connections" in found["remedy"]
         assert "(most are of web)" in found["remedy"]
         for _ in range(4):
