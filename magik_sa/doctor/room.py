@@ -38,10 +38,14 @@ QUEUES: Final = """
 SELECT coalesce(sum(cardinality(w.queues)), 0)::int AS queues FROM {schema}magik_workers w
   JOIN pg_stat_activity a ON a.pid = w.backend_pid AND coalesce(a.backend_start = w.backend_start, true)"""
 
+SUM: Final = (
+    "{sessions} of {room} (max_connections {max_connections} less those reserved): {lockers} lockers and {performers}"
+    " performers of workers here, {others} others"
+)
 FULL: Final = "When max_connections is reached, workers cannot start or reconnect, and nobody else can connect either."
 FEWER: Final = (
-    "Close what is not needed (most are of {most}), lower --concurrency (a worker has as many connections as its log line"
-    " event=ready says), or raise max_connections."
+    "Close what is not needed (most are of {most}), lower --concurrency (a worker has as many connections as its log"
+    " line event=ready says), or raise max_connections."
 )
 
 LOCKER: Final = " locker"
@@ -52,10 +56,7 @@ def connections(subject: Subject) -> Finding:
     """Sessions of workers and of others, this one included, beside what max_connections leaves to them."""
     rows = subject.asking.ask(SESSIONS)
     measured = _sessions(rows)
-    said = (
-        f"{measured['sessions']} of {measured['room']} (max_connections {measured['max_connections']} less those reserved):"
-        f" {measured['lockers']} lockers and {measured['performers']} performers of workers here, {measured['others']} others"
-    )
+    said = SUM.format(**measured)
     severity = _severity(measured["sessions"] / measured["room"], subject.limits.connections, 0.95)
     if severity is Severity.OK:
         return Finding("connections", severity, said, measured)

@@ -58,13 +58,14 @@ def test_options_that_are_wrong_are_refused(database: str, words: list[str], sai
 
 
 def test_without_tables_or_a_server_it_is_refused(empty_database: str) -> None:
-    for command in (["doctor"], ["jobs", "status"]):
-        missing = magik(empty_database, *command, code=2)
-        assert re.match(rf"MAGIK_SCHEMA_MISSING: .* database {make_url(empty_database).database}\. ", missing)
-        assert magik("postgresql://x@localhost:1/none", *command, code=2).startswith("MAGIK_DATABASE_UNREACHABLE: ")
-        assert magik("", *command, code=2).startswith("MAGIK_DATABASE_URL_MISSING: ")
-        (fault,) = answer(empty_database, *command, code=2)["errors"]
-        assert fault["code"] == "MAGIK_SCHEMA_MISSING"
+    name = make_url(empty_database).database
+    assert re.match(rf"MAGIK_SCHEMA_MISSING: .* of the database {name}\. ", magik(empty_database, "doctor", code=2))
+    (fault,) = answer(empty_database, "jobs", "status", code=2)["errors"]
+    assert fault["code"] == "MAGIK_SCHEMA_MISSING"
+    unreachable = magik("postgresql://x:hidden@localhost:1/none", "doctor", code=2)
+    assert unreachable.startswith("MAGIK_DATABASE_UNREACHABLE: ")
+    assert "hidden" not in unreachable
+    assert magik("", "jobs", "status", code=2).startswith("MAGIK_DATABASE_URL_MISSING: ")
 
 
 def test_a_warning_ends_with_1_and_says_what_to_do(database: str, dsn: str) -> None:

@@ -24,7 +24,7 @@ from tests.tools.proxy import Proxy
 from tests.tools.schema import migrate
 from tests.tools.sessions import pids
 from tests.tools.waiting import until
-from tests.tools.workers import WorkerProcess
+from tests.tools.workers import WorkerProcess, dsn_of
 
 INSTANT = timedelta(milliseconds=1)
 LASTING = "tests.jobs.lasting"
@@ -146,6 +146,8 @@ def test_a_pooler_that_lends_sessions_is_named_until_the_locks_go_round_it(datab
         assert (found.severity, found.measured) == (Severity.CRITICAL, {"sessions_last": False})
         assert "--locking-url" in found.remedy
         assert finding(between.url, "pooler", database).severity is Severity.OK
+        with psycopg.connect(dsn_of(between.url)) as lent:
+            assert lent.execute("SHOW client_connection_check_interval").fetchone() == ("0",), "nothing is left behind"
     with Pooler(database, "session") as between:
         assert finding(between.url, "pooler").severity is Severity.OK
         assert finding(between.url, "silence").severity is Severity.NOTE
