@@ -40,10 +40,10 @@ def _reaching(url: URL, checks: Iterator[MagikError]) -> Iterator[MagikError]:
     except BootError as error:
         yield error
     except Exception as error:
-        yield _unreached(url, error)
+        yield unreached(url, error)
 
 
-def _unreached(url: URL, error: Exception) -> BootError:
+def unreached(url: URL, error: Exception) -> BootError:
     """What kept a connection from being made. libpq gives no code of an attempt that the server refused."""
     said = first_line(error)
     if any(words in said for words in FULL):

@@ -51,6 +51,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_SCHEMA_MISSING": "Run `alembic upgrade head` (docs/migrations.md has its one line), or `magik migrate`.",
     "MAGIK_SCHEMA_BEHIND": "Run `alembic upgrade head` (docs/migrations.md has its one line), or `magik migrate`.",
     "MAGIK_SCHEMA_INCOMPLETE": "Nothing was changed. Restore what is missing, or drop what is left and install again.",
+    "MAGIK_TABLES_UNREADABLE": "Grant the role USAGE on the schema and SELECT on its tables; see docs/operate.md.",
     "MAGIK_TABLES_LOCKED": "Let that session end (a long transaction, another migration), then start again.",
     "MAGIK_MIGRATION_REFUSED": "Mend what the server names, then run it again.",
     "MAGIK_DOWNGRADE_UNCONFIRMED": "Say --yes if that is what you want.",

@@ -9,29 +9,21 @@ from typing import Any, Final
 import click
 
 from ..errors import BootError, MagikError
+from .late import Late
 from .output import refuse
 
 # Where each stands; `command` is its name there.
 COMMANDS: Final = {
+    "doctor": "magik_sa.cli.doctor",
+    "jobs": "magik_sa.cli.jobs",
     "migrate": "magik_sa.cli.migrate",
     "worker": "magik_sa.worker.process",
 }
 INTERRUPTED: Final = 130  # what a shell says of a program that SIGINT ended
 
 
-class Magik(click.Group):
-    """Loads its commands late, and says what is wrong on one line, with a code."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click asks with it)
-        """Every command there is."""
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Load one of them."""
-        found: click.Command | None = None
-        if cmd_name in COMMANDS:
-            found = import_module(COMMANDS[cmd_name]).command
-        return found
+class Magik(Late):
+    """Says what is wrong on one line, with a code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run, and leave with an exit code."""
@@ -45,7 +37,9 @@ class Magik(click.Group):
             refuse(error)
 
 
-@click.group(cls=Magik, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Magik, modules=COMMANDS, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(import_module("magik_sa").__version__, prog_name="magik_sa")
 @click.pass_context
 def magik(ctx: click.Context) -> None:

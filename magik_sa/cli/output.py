@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import TextIOWrapper
 from typing import Any, Final, NoReturn
 
 import click
@@ -42,6 +43,8 @@ class Command(click.Command):
             answer: Answer = super().invoke(ctx)
         except MagikError as error:
             refuse(error, as_json)
+        if isinstance(sys.stdout, TextIOWrapper):  # a name that the terminal's encoding lacks is no reason to end
+            sys.stdout.reconfigure(errors="backslashreplace")
         click.echo(json.dumps(answer.data, default=str) if as_json else answer.text)
         sys.exit(answer.code)
 

@@ -19,6 +19,7 @@ is not told about them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from .place import located
@@ -229,14 +230,19 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def upgrade(op: Operations) -> None:
-    """Make the tables, then what wakes the workers."""
-    for statement in TABLES:
-        op.execute(located(statement))
+def statements() -> Iterator[str]:
+    """What makes the tables, then what wakes the workers; ``{schema}`` stands where the schema goes."""
+    yield from TABLES
     for verb, queues, trigger in (("added", ADDED, ON_INSERT), ("changed", CHANGED, ON_UPDATE)):
         flag = FLAG_KEY_SQL.format(table="TG_RELID", queue="due.queue")
-        op.execute(located(WAKE, verb=verb, queues=queues, flag=flag))
-        op.execute(located(trigger))
+        yield WAKE.format(schema="{schema}", verb=verb, queues=queues, flag=flag)
+        yield trigger
+
+
+def upgrade(op: Operations) -> None:
+    """Make all of it."""
+    for statement in statements():
+        op.execute(located(statement))
 
 
 def downgrade(op: Operations) -> None:

@@ -157,6 +157,8 @@ def test_everything_happens_in_the_one_schema(tenant: Tenant) -> None:
         tenant.url, "tests.jobs.placed", env=tenant.env, cwd=tenant.folder, concurrency=2, poll_interval="30s"
     ) as worker:
         worker.wait_ready()
+        tenant.run("-m", "magik_sa.cli", "jobs", "status")
+        tenant.run("-m", "magik_sa.cli", "doctor")
         tenant.run("-c", dedent(ENQUEUE))
         until(lambda: tenant.ask(f"SELECT count(*) FROM {jobs}") == [(0,)], timeout=10, what=worker.stderr())
         assert worker.terminate() == 0
