@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from .around import around_perform
     from .carried import context
     from .enqueue import Job, UnknownJob, metadata
-    from .errors import BootError, BootRefused, DeclarationError, EnqueueError, MagikError, RunError, WorkerError
+    from .errors import (
+        BootError,
+        BootRefused,
+        DeclarationError,
+        EnqueueError,
+        JobTimeout,
+        MagikError,
+        RunError,
+        WorkerError,
+    )
     from .outcome import Discard, Snooze
     from .retries import Retries
     from .schedule import Schedule
@@ -37,7 +46,16 @@ _HOMES = {
     "Schedule": "schedule",
     "Worker": "worker",
     **dict.fromkeys(
-        ["BootError", "BootRefused", "DeclarationError", "EnqueueError", "MagikError", "RunError", "WorkerError"],
+        [
+            "BootError",
+            "BootRefused",
+            "DeclarationError",
+            "EnqueueError",
+            "JobTimeout",
+            "MagikError",
+            "RunError",
+            "WorkerError",
+        ],
         "errors",
     ),
 }
@@ -49,6 +67,7 @@ __all__ = [
     "Discard",
     "EnqueueError",
     "Job",
+    "JobTimeout",
     "MagikError",
     "Retries",
     "RunError",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Delete, Update, delete, func, inspect, text, update
@@ -129,11 +130,16 @@ def _tell(run: Run, error: BaseException) -> None:
     """on_failure, in a Session of its own; an error of its own is recorded beside the job's."""
     try:
         with fresh_session(run) as session:
-            run.job.on_failure(session, error)
+            run.within_limit(partial(_on_failure, run, session, error))
             session.commit()
     except BaseException as second:
         also = cut(f"{describe(error)}\n\non_failure then raised {describe(second)}", 24_000)
         _record(run, {"last_error": also})
+
+
+def _on_failure(run: Run, session: Session, error: BaseException) -> None:
+    run.job.on_failure(session, error)
+    session.flush()
 
 
 def _count(run: Run, error: RunError) -> bool:
@@ -175,6 +181,8 @@ def _record(run: Run, values: dict[str, Any]) -> bool:
 
 
 def _write(run: Run, statement: Update) -> bool:
+    if run.connection.in_transaction():  # a Session that could not roll back, because it was interrupted in the middle
+        run.connection.rollback()
     with run.connection.begin():
         run.connection.execute(text("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
         written = run.connection.execute(statement).rowcount == 1

@@ -59,6 +59,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_CONNECTION_BUDGET": "Lower --concurrency or raise max_connections on the server.",
     # run: written to last_error of a job
     "MAGIK_JOB_INTERRUPTED": "The worker's process or its locking connection died while the job ran.",
+    "MAGIK_JOB_TIMEOUT": "Do less in one job, or give its Retries a longer timeout.",
     "MAGIK_POLICY_DENIED": "The job's policy said no.",
     "MAGIK_SESSION_CLOSED": "Leave the Session of a job open; it is closed when the job has ended.",
     # worker: the process ends with a failure code
@@ -113,6 +114,10 @@ class BootRefused(MagikError):
 
 class RunError(MagikError):
     """What is recorded in `last_error` when the machinery, not the job, ended a run."""
+
+
+class JobTimeout(RunError):
+    """A job lasted longer than its timeout. `discard_on` may name it; the cause is what the job raised, if anything."""
 
 
 class WorkerError(MagikError):

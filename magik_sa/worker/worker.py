@@ -18,6 +18,7 @@ from ..errors import MagikError, WorkerError
 from ..logs import say
 from ..sessions import Sessions
 from ..settings import Settings, read, schema
+from ..timeout import Limits
 from .letters import Abandon, Assignment, Stop
 from .locker import Locker
 from .performer import Performer
@@ -71,13 +72,13 @@ class Worker:
         """Start the threads. Returns at once; from now on there may be something to drain."""
         self._ready = False
         self._stop.clear()
-        place, work = self.booted.place, SimpleQueue[Claimed | None]()
+        place, work, limits = self.booted.place, SimpleQueue[Claimed | None](), Limits()
         self.locker = Locker(_assignment(self.booted), work)
         self.performers = [
-            Performer(n + 1, self.locker, place.engine, place.sessions, self._stop.is_set)
+            Performer(n + 1, self.locker, place.engine, place.sessions, self._stop.is_set, limits)
             for n in range(self.settings.concurrency)
         ]
-        self.watchdog = Watchdog(self.locker)
+        self.watchdog = Watchdog(self.locker, limits)
         for thread in (*self.performers, self.locker, self.watchdog):
             thread.start()
 

@@ -17,7 +17,7 @@ errors duration settings uuid7 storable failure logs forked url
 retries zone clock cron walk schedule verb around carried args
 kind sealed key expression attribute columns declaration source body classes display table
 job
-names rows server
+names rows statement server
 unknown committed enqueue wake claim timeout
 fence outcome successor routing job_session ending run recurring effects
 migrations.place migrations.locked migrations.parts migrations.v001 migrations migrations.autogenerate alembic_plugin
