@@ -54,7 +54,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_SCHEMA_AHEAD": "Install the release of magik_sa that this schema was made by, or a newer one.",
     "MAGIK_SESSION_NOT_THREAD_KEYED": "Use a scoped_session without a scopefunc, or the recipe of docs/frameworks.md.",
     "MAGIK_SESSION_INVALID": "Name a sessionmaker or scoped_session as package.module:attribute.",
-    "MAGIK_POOL_SIZE_MISMATCH": "Give the engine pool_size + max_overflow of at least the worker's concurrency.",
+    "MAGIK_POOL_SIZE_MISMATCH": "Give the engine pool_size + max_overflow of at least as many, or lower --concurrency.",
     "MAGIK_ADVISORY_LOCK_UNAVAILABLE": "Connect directly, or through a pooler in session mode (--locking-url).",
     "MAGIK_CONNECTION_BUDGET": "Lower --concurrency or raise max_connections on the server.",
     # run: written to last_error of a job
@@ -62,6 +62,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_JOB_TIMEOUT": "Do less in one job, or give its Retries a longer timeout.",
     "MAGIK_POLICY_DENIED": "The job's policy said no.",
     "MAGIK_SESSION_CLOSED": "Leave the Session of a job open; it is closed when the job has ended.",
+    "MAGIK_ON_SCHEDULE_INVALID": "Yield objects of job classes, and leave commit and rollback to the scheduler.",
     # worker: the process ends with a failure code
     "MAGIK_DATABASE_LOST": "The database was out of reach beyond the bound; start the worker again.",
     "MAGIK_THREAD_DIED": "The log or stderr has its traceback. Start the worker again.",

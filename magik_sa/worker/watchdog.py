@@ -1,4 +1,4 @@
-"""The watchdog: interrupts jobs that are over their limit, and looks once a second after the locking connection."""
+"""The watchdog: interrupts what is over its limit, and looks once a second after the worker's own connections."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from ..logs import say
 from ..timeout import Limits
 from .locker import Locker
+from .scheduler import Scheduler
 
 LOOK_EVERY = 1.0  # seconds
 
@@ -16,9 +17,9 @@ LOOK_EVERY = 1.0  # seconds
 class Watchdog(threading.Thread):
     """The thread `magik-watchdog`. Ends when it is told to; waits for no answer of anybody's."""
 
-    def __init__(self, locker: Locker, limits: Limits) -> None:
+    def __init__(self, locker: Locker, scheduler: Scheduler | None, limits: Limits) -> None:
         super().__init__(name="magik-watchdog", daemon=True)
-        self._locker, self._limits, self._end = locker, limits, threading.Event()
+        self._locker, self._scheduler, self._limits, self._end = locker, scheduler, limits, threading.Event()
 
     def run(self) -> None:
         look_at = time.monotonic() + LOOK_EVERY
@@ -32,6 +33,8 @@ class Watchdog(threading.Thread):
     def _look(self) -> None:
         if self._locker.line.hang_up_if_silent():
             say(logging.WARNING, "locking_connection_silent")
+        if self._scheduler is not None and self._scheduler.hang_up_if_silent():
+            say(logging.WARNING, "scheduler_silent")
 
     def stop(self) -> None:
         """End, and return when it has ended."""

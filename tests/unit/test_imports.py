@@ -19,11 +19,11 @@ kind sealed key expression attribute columns declaration source body classes dis
 job
 names rows statement server
 unknown committed enqueue wake claim timeout
-fence outcome successor routing job_session ending run recurring effects
+fence outcome successor routing job_session ending run timetable recurring effects
 migrations.place migrations.locked migrations.parts migrations.v001 migrations migrations.autogenerate alembic_plugin
 sessions database boot status acting doctor testing
-worker.signals worker.mailbox worker.letters worker.book worker.idle worker.line worker.locker
-worker.performer worker.completer worker.scheduler worker.watchdog worker.worker worker worker.process worker.__main__
+worker.signals worker.mailbox worker.letters worker.book worker.idle worker.line worker.locker worker.performer
+worker.completer worker.rest worker.scheduler worker.watchdog worker.worker worker worker.process worker.__main__
 cli.output cli.connect cli.jobs cli.queues cli.schedules cli.doctor cli.check cli.migrate cli.prune cli.commands cli
 cli.__main__
 """
