@@ -17,9 +17,9 @@ LOOK_EVERY = 1.0  # seconds
 class Watchdog(threading.Thread):
     """The thread `magik-watchdog`. Ends when it is told to; waits for no answer of anybody's."""
 
-    def __init__(self, locker: Locker, scheduler: Scheduler | None, limits: Limits) -> None:
+    def __init__(self, locker: Locker, limits: Limits, scheduler: Scheduler | None = None) -> None:
         super().__init__(name="magik-watchdog", daemon=True)
-        self._locker, self._scheduler, self._limits, self._end = locker, scheduler, limits, threading.Event()
+        self._locker, self._limits, self._scheduler, self._end = locker, limits, scheduler, threading.Event()
 
     def run(self) -> None:
         look_at = time.monotonic() + LOOK_EVERY

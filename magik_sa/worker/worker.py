@@ -85,7 +85,7 @@ class Worker:
             Performer(n + 1, self.locker, place.engine, place.sessions, self._stop.is_set, limits)
             for n in range(self.settings.concurrency)
         ]
-        self.watchdog = Watchdog(self.locker, self.scheduler, limits)
+        self.watchdog = Watchdog(self.locker, limits, self.scheduler)
         for thread in self._threads():
             thread.start()
 

@@ -369,6 +369,21 @@ def test_a_hanging_schedule_does_not_hold_up_the_end_and_its_tick_stays_due(
     assert one(app, "SELECT next_run_at <= now() FROM magik_job_schedules")
 
 
+@pytest.mark.parametrize("where", ["python", "sql"])
+def test_a_hanging_schedule_is_interrupted_at_the_timeout_of_its_class(
+    app: psycopg.Connection[Any], start: Start, effects: Effects, where: str
+) -> None:
+    worker = start(env={"SLOW": 60, "SLOW_IN": where, "SLOW_LIMIT": "1s"})
+    due(app)
+    until(lambda: fields(worker, "schedule_failed", "error") == ["MAGIK_JOB_TIMEOUT"], 4, what="its limit")
+    if where == "python":
+        assert re.search(r"ticking.py:\d+$", fields(worker, "schedule_failed", "where")[0])
+    until(lambda: effects.count("Ticking") == 1, 3, what="the other one")
+    assert one(app, "SELECT next_run_at <= now() FROM magik_job_schedules WHERE name = 'Slow'")
+    assert "Traceback" not in worker.stderr()
+    assert worker.terminate() == 0
+
+
 # ---- the database
 
 

@@ -18,8 +18,10 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from magik_sa import Job, Schedule, recurring, timetable
 from magik_sa.job_session import for_runs
 from magik_sa.recurring import ScheduleFailed, Tick
+from magik_sa.timeout import Limits
 from magik_sa.timetable import Entry, moment
 
+LIMITS = Limits()  # without a watchdog they interrupt nothing, and still judge
 HOURLY, EVERY_TWO = Schedule(every="1h"), Schedule(every="2h")
 
 
@@ -190,8 +192,8 @@ def test_a_tick_is_claimed_once_with_its_job_and_the_next_is_on_the_grid(
     (tick,) = ticks(connection)
     assert tick.seconds == pytest.approx(-5400, abs=60)
     before = rows(connection)[MINE.name][1]
-    assert recurring.fire(tick, sessions, connection) == 1
-    assert recurring.fire(tick, sessions, connection) is None
+    assert recurring.fire(tick, sessions, connection, LIMITS) == 1
+    assert recurring.fire(tick, sessions, connection, LIMITS) is None
     ((after, last),) = ask(
         connection, "SELECT next_run_at, last_run_at > now() - interval '1 min' FROM magik_job_schedules"
     )
@@ -216,7 +218,7 @@ def test_a_tick_that_is_not_as_it_was_seen_is_not_claimed(
     due(connection)
     (tick,) = ticks(connection)
     ask(connection, f"UPDATE magik_job_schedules SET {change[1]}")
-    assert recurring.fire(tick, sessions, connection) is None
+    assert recurring.fire(tick, sessions, connection, LIMITS) is None
     assert ask(connection, "SELECT FROM magik_jobs") == []
 
 
@@ -229,8 +231,8 @@ def test_what_was_computed_before_a_long_freeze_is_not_claimed(
     (tick,) = ticks(connection)
     frozen = tick._replace(now=tick.at)
     assert frozen.following() < moment(tick.now)
-    assert recurring.fire(frozen, sessions, connection) is None
-    assert recurring.fire(tick, sessions, connection) == 1
+    assert recurring.fire(frozen, sessions, connection, LIMITS) is None
+    assert recurring.fire(tick, sessions, connection, LIMITS) == 1
 
 
 def test_a_schedule_that_another_worker_is_busy_with_is_passed_over(
@@ -241,7 +243,7 @@ def test_a_schedule_that_another_worker_is_busy_with_is_passed_over(
     (tick,) = ticks(connection)
     with engine.begin() as busy:
         busy.execute(text("SELECT FROM magik_job_schedules FOR UPDATE"))
-        assert recurring.fire(tick, sessions, connection) is None
+        assert recurring.fire(tick, sessions, connection, LIMITS) is None
 
 
 def test_a_schedule_that_fails_leaves_its_tick(
@@ -261,7 +263,7 @@ def test_a_schedule_that_fails_leaves_its_tick(
     due(connection)
     (tick,) = ticks(connection)
     with pytest.raises(ScheduleFailed) as caught:
-        recurring.fire(tick, sessions, connection)
+        recurring.fire(tick, sessions, connection, LIMITS)
     assert isinstance(caught.value.__cause__, KeyboardInterrupt)
     assert [left.at for left in ticks(connection)] == [tick.at]
     assert ask(connection, "SELECT FROM magik_jobs") == []
@@ -282,7 +284,7 @@ def test_moments_that_no_schedule_writes_hurt_nobody(
         )
     found = ticks(connection, *entries)
     assert [tick.entry.name[-1] for tick in found] == ["b", "c", "d"]
-    assert [recurring.fire(tick, sessions, connection) for tick in found] == [1, 1, 1]
+    assert [recurring.fire(tick, sessions, connection, LIMITS) for tick in found] == [1, 1, 1]
     later = "SELECT name FROM magik_job_schedules WHERE next_run_at > now() AND next_run_at <= now() + interval '1 h'"
     assert len(ask(connection, later)) == 3
     assert moment(Decimal("-Infinity")) == datetime(1970, 1, 1, tzinfo=UTC)
@@ -302,7 +304,7 @@ def test_the_sessions_settings_change_nothing(database: str, driver: str, settin
         due(connection, "'2026-10-25 00:30:00.123456+00'")
         (tick,) = ticks(connection)
         assert moment(tick.at) == datetime(2026, 10, 25, 0, 30, 0, 123456, tzinfo=UTC)
-        assert recurring.fire(tick, sessions, connection) == 1
+        assert recurring.fire(tick, sessions, connection, LIMITS) == 1
         ((on_grid,),) = ask(connection, "SELECT extract(epoch FROM next_run_at) % 3600 FROM magik_job_schedules")
         assert on_grid == Decimal("1800.123456")
     engine.dispose()

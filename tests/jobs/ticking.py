@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.orm import Mapped, Session
 
-from magik_sa import Job, Schedule, arg
+from magik_sa import Job, Retries, Schedule, arg
 from tests.tools.effects import record
 
 MANY = int(os.environ.get("TICKING", "1"))
@@ -40,6 +40,7 @@ class FiveMinutely(Job, policy="system"):
 class Slow(Job, policy="system"):
     """Its on_schedule takes as many seconds as SLOW says, in SQL or (with SLOW_IN=python) not."""
 
+    retries = Retries(timeout=os.environ.get("SLOW_LIMIT"))
     schedule = Schedule(every="1h") if os.environ.get("SLOW") else None
 
     def perform(self, session: Session) -> None:
@@ -49,7 +50,9 @@ class Slow(Job, policy="system"):
     def on_schedule(cls, session: Session) -> Iterable[Any]:
         session.execute(text("SELECT set_config('application_name', 'slow', true)"))
         if os.environ.get("SLOW_IN") == "python":
-            time.sleep(float(os.environ["SLOW"]))
+            end = time.monotonic() + float(os.environ["SLOW"])
+            while time.monotonic() < end:
+                time.sleep(0.01)
         else:
             session.execute(text("SELECT pg_sleep(:seconds)"), {"seconds": float(os.environ["SLOW"])})
         yield cls()
