@@ -18,7 +18,8 @@ from .schedule import Schedule
 HEADER: Final = ("policy", "queue", "priority", "name")
 BODY: Final = ("retries", "idempotent_by", "discard_on", "keep", "money", "schedule")
 METHODS: Final = ("perform", "on_failure", "on_schedule")
-LATER: Final = ("timeout",)
+LATER: Final[tuple[str, ...]] = ()
+ELSEWHERE: Final = {"timeout": "belongs into retries = Retries(timeout=…)"}
 ALIASES: Final = {
     "retry": "retries",
     "max_retries": "retries",
@@ -37,6 +38,8 @@ def options_in(cls: type, header: Mapping[str, Any], reserved: Collection[str]) 
     for word in _suspects(cls):
         if word in LATER:
             _refuse(cls, word, "is not available in this release")
+        if word in ELSEWHERE:
+            _refuse(cls, word, ELSEWHERE[word])
         if word in HEADER:
             _refuse(cls, word, "belongs into the header: class Name(Job, …)")
         if word in reserved:

@@ -16,6 +16,7 @@ from .job import Job, declared
 from .job_session import for_runs
 from .sessions import Place, Sessions, check_sessions, find
 from .settings import Settings
+from .timetable import Entry, timetable
 from .url import conninfo
 from .verb import SYSTEM, verbs
 
@@ -29,17 +30,21 @@ class Booted:
     locking: str  # libpq connection string, password included: never shown
     shown_url: str
     known: dict[str, type[Job]]
+    timetable: dict[str, Entry]
+    threads: int  # that need a connection each: those of the jobs, and the scheduler's where there are schedules
 
 
 def boot(settings: Settings, sessions: Sessions | None = None) -> Booted:
     """Import, check, connect, check. Raises `BootRefused` with every fault that was found."""
     findings = [*import_modules(settings.modules), *check_mappers()] or [*check_jobs()]
+    entries = timetable(declared())
+    threads = settings.concurrency + bool(entries)
     place, locking = None, ""
     try:
-        place = find(settings, sessions)
-        findings += check_sessions(place, settings.concurrency)
+        place = find(settings, sessions, threads)
+        findings += check_sessions(place, threads)
         locking = conninfo(settings.locking_url or place.engine.url)
-        findings += check_server(locking, place.engine, settings)
+        findings += check_server(locking, place.engine, settings, threads)
     except MagikError as error:
         findings.append(error)
     if place is None or findings:
@@ -47,7 +52,7 @@ def boot(settings: Settings, sessions: Sessions | None = None) -> Booted:
             place.leave()
         raise BootRefused(findings)
     place = place._replace(sessions=for_runs(place.sessions))
-    return Booted(settings, place, locking, place.engine.url.render_as_string(), declared())
+    return Booted(settings, place, locking, place.engine.url.render_as_string(), declared(), entries, threads)
 
 
 def import_modules(modules: tuple[str, ...]) -> Iterator[MagikError]:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import MappedColumn
 
 from .args import Argument, arguments_in
 from .attribute import ArgumentAttribute
-from .body import BODY, LATER, METHODS, options_in
+from .body import BODY, ELSEWHERE, LATER, METHODS, options_in
 from .declaration import Declaration
 from .errors import DeclarationError
 from .source import check_source
@@ -29,7 +29,7 @@ class Own(NamedTuple):
 
 def declare(cls: Any, job: Any, header: Mapping[str, Any]) -> None:
     """Read what `cls` declares into ``cls.__magik__``, and put its arguments where SQLAlchemy will not map them."""
-    reserved = {*dir(job), *BODY, *METHODS, *LATER, "delay", "self"}
+    reserved = {*dir(job), *BODY, *METHODS, *LATER, *ELSEWHERE, "delay", "self"}
     own_table = _has_table_of_its_own(cls, job)
     layers = [_own(base, header if base is cls else {}, reserved, bare=not own_table) for base in _said_by(cls, job)]
     cls.__magik_own__ = layers[-1]

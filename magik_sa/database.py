@@ -27,10 +27,10 @@ FREE = "SELECT FROM {schema}magik_jobs LIMIT 0"  # reads nothing, and waits as a
 PATIENCE = 2.0  # seconds for an answer that one session gives at once, whatever another does
 
 
-def check_server(locking: str, engine: Engine, settings: Settings) -> Iterator[MagikError]:
+def check_server(locking: str, engine: Engine, settings: Settings, threads: int) -> Iterator[MagikError]:
     """The server can be reached, written to, holds a schema we know, keeps sessions, and has room."""
     url = parse(settings.locking_url) if settings.locking_url else engine.url
-    yield from _reaching(url, check_locking(locking, engine, settings))
+    yield from _reaching(url, check_locking(locking, engine, settings, threads))
 
 
 def _reaching(url: URL, checks: Iterator[MagikError]) -> Iterator[MagikError]:
@@ -55,23 +55,23 @@ def unreached(url: URL, error: Exception) -> BootError:
     return BootError("MAGIK_DATABASE_UNREACHABLE", fault, field="database-url")
 
 
-def check_locking(locking: str, engine: Engine, settings: Settings) -> Iterator[MagikError]:
+def check_locking(locking: str, engine: Engine, settings: Settings, threads: int) -> Iterator[MagikError]:
     """Sessions last here, first of all: a pooler may not even let the other questions through.
 
     With the locking connection open all others are made as well: what the worker will need is there.
     """
     refuse_pooler(locking)
     with server.connect_locking(locking, settings.app_name) as connection:
-        short = [*check_budget(connection, settings.concurrency)]
+        short = [*check_budget(connection, threads)]
         yield from short
         if not short:
-            yield from _reaching(engine.url, check_engine(engine, settings.concurrency))
+            yield from _reaching(engine.url, check_engine(engine, threads))
 
 
-def check_engine(engine: Engine, concurrency: int) -> Iterator[MagikError]:
+def check_engine(engine: Engine, threads: int) -> Iterator[MagikError]:
     """The application's way leads to our tables, and all threads can go it at once; a pool keeps the connections."""
     with ExitStack() as stack:
-        application, *_ = [stack.enter_context(engine.connect()) for _ in range(min(concurrency, room(engine)))]
+        application, *_ = [stack.enter_context(engine.connect()) for _ in range(min(threads, room(engine)))]
         yield from check_tables(application)
 
 
@@ -108,13 +108,13 @@ def check_schema(connection: Connection) -> Iterator[MagikError]:
         connection.execute(text(located(FREE)))
 
 
-def check_budget(connection: psycopg.Connection[Any], concurrency: int) -> Iterator[MagikError]:
+def check_budget(connection: psycopg.Connection[Any], threads: int) -> Iterator[MagikError]:
     """The server can hold the worker's connections at all: one a thread, and the locking connection."""
     row = connection.execute(
         "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
     ).fetchone()
-    if row and row[0] < concurrency + 1:
-        fault = f"The worker needs {concurrency + 1} connections, the server's max_connections leaves {row[0]}."
+    if row and row[0] < threads + 1:
+        fault = f"The worker needs {threads + 1} connections, the server's max_connections leaves {row[0]}."
         yield BootError("MAGIK_CONNECTION_BUDGET", fault, field="concurrency")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Delete, Update, delete, func, inspect, update
@@ -135,11 +136,16 @@ def _tell(run: Run, error: BaseException) -> None:
     """on_failure, in a Session of its own; an error of its own is recorded beside the job's."""
     try:
         with fresh_session(run) as session:
-            run.job.on_failure(session, error)
+            run.within_limit(partial(_on_failure, run, session, error))
             session.commit()
     except BaseException as second:
         also = cut(f"{describe(error)}\n\non_failure then raised {describe(second)}", 24_000)
         _record(run, {"last_error": also})
+
+
+def _on_failure(run: Run, session: Session, error: BaseException) -> None:
+    run.job.on_failure(session, error)
+    session.flush()
 
 
 def _count(run: Run, error: RunError) -> bool:

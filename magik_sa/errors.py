@@ -58,13 +58,15 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_SCHEMA_AHEAD": "Install the release of magik_sa that this schema was made by, or a newer one.",
     "MAGIK_SESSION_NOT_THREAD_KEYED": "Use a scoped_session without a scopefunc, or the recipe of docs/frameworks.md.",
     "MAGIK_SESSION_INVALID": "Name a sessionmaker or scoped_session as package.module:attribute.",
-    "MAGIK_POOL_SIZE_MISMATCH": "Give the engine pool_size + max_overflow of at least the worker's concurrency.",
+    "MAGIK_POOL_SIZE_MISMATCH": "Give the engine pool_size + max_overflow of at least as many, or lower --concurrency.",
     "MAGIK_ADVISORY_LOCK_UNAVAILABLE": "Connect directly, or through a pooler in session mode (--locking-url).",
     "MAGIK_CONNECTION_BUDGET": "Lower --concurrency or raise max_connections on the server.",
     # run: written to last_error of a job
     "MAGIK_JOB_INTERRUPTED": "The worker's process or its locking connection died while the job ran.",
+    "MAGIK_JOB_TIMEOUT": "Do less in one job, or give its Retries a longer timeout.",
     "MAGIK_POLICY_DENIED": "The job's policy said no.",
     "MAGIK_SESSION_CLOSED": "Leave the Session of a job open; it is closed when the job has ended.",
+    "MAGIK_ON_SCHEDULE_INVALID": "Yield objects of job classes, and leave commit and rollback to the scheduler.",
     # worker: the process ends with a failure code
     "MAGIK_DATABASE_LOST": "The database was out of reach beyond the bound; start the worker again.",
     "MAGIK_THREAD_DIED": "The log or stderr has its traceback. Start the worker again.",
@@ -121,6 +123,10 @@ class BootRefused(MagikError):
 
 class RunError(MagikError):
     """What is recorded in `last_error` when the machinery, not the job, ended a run."""
+
+
+class JobTimeout(RunError):
+    """A job lasted longer than its timeout. `discard_on` may name it; the cause is what the job raised, if anything."""
 
 
 class WorkerError(MagikError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, NoReturn, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, NoReturn, dataclass_transform
 from uuid import UUID
 
 from sqlalchemy import DateTime, LargeBinary, MetaData, SmallInteger, Table, Text, Uuid, func, text
@@ -191,8 +191,10 @@ class Job(Declared):
         """Called once, when the tries are used up, in a Session of its own. Does nothing unless overridden."""
 
     @classmethod
-    def on_schedule(cls, session: Session, *args: Any, **kwargs: Any) -> Iterable[Self]:  # noqa: ARG003
-        """The jobs of one tick, called in the transaction that claims it with the schedule's `args` as keywords.
+    def on_schedule(cls, session: Session, *args: Any, **kwargs: Any) -> Iterable[Job]:  # noqa: ARG003
+        """The jobs of one tick, of this class and of others.
+
+        Called in the transaction that claims the tick, with the schedule's `args` as keywords.
 
         One job with these arguments unless overridden: by ``on_schedule(cls, session)``, or with a parameter for each
         of the `args`.

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from . import fence, routing, successor
+from . import fence, routing, successor, timeout
 from .carried import context
 from .claim import Claimed
+from .failure import headline
 from .fence import Fence
 from .job import Job, declared
+from .logs import say
 from .rows import Unreadable
+from .timeout import Limits
+
+T = TypeVar("T")
 
 COLUMNS = tuple(column.key for column in Job.__table__.columns)
 
@@ -25,6 +31,8 @@ COLUMNS = tuple(column.key for column in Job.__table__.columns)
 @contextmanager
 def read_committed(connection: Connection) -> Iterator[None]:
     """A transaction of our own: READ COMMITTED whatever the default is."""
+    if connection.in_transaction():  # of a Session that could not roll back, because it was interrupted in the middle
+        connection.rollback()
     with connection.begin():
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
         yield
@@ -41,6 +49,7 @@ class Run:
     connection: Connection
     sessions: scoped_session[Session]
     stopping: Callable[[], bool]
+    limits: Limits = field(default_factory=Limits)  # without a watchdog they interrupt nothing, and still judge
     begin: Callable[[Connection], AbstractContextManager[object]] = read_committed
     fence: Fence = field(init=False)
     job: Job = field(init=False)
@@ -50,12 +59,19 @@ class Run:
     def __post_init__(self) -> None:
         self.fence = Fence(self.claimed.row["version"])
 
+    def within_limit(self, work: Callable[[], T]) -> T:
+        """Do `work`, which is the application's, within the timeout of the job's class."""
+        span = type(self.job).__magik__.retries.timeout
+        assert not isinstance(span, str)
+        return self.limits.within(span, work, self.connection)
+
 
 def for_runs(sessions: scoped_session[Session]) -> scoped_session[Session]:
     """Where the Sessions of runs come from: like those of `sessions`, which itself stays as it is."""
     own = routing.routed(sessions)
     fence.follow(own)
     successor.follow(own)
+    timeout.follow(own)
     return own
 
 
@@ -78,7 +94,7 @@ def fresh_session(run: Run) -> Iterator[Session]:
 
     The job is as its own last commit and the record of this failure left it, and no transaction is open.
     """
-    run.sessions.remove()
+    _leave(run.sessions)
     run.claimed.row["version"] = run.fence.committed
     with _opened(run) as session:
         session.refresh(run.job, ["error_count", "last_error", "failed_at", "expired_at", *_readable_args(run)])
@@ -99,7 +115,16 @@ def _opened(run: Run) -> Iterator[Session]:
         fence.guard(run.job, session, run.fence)
         yield session
     finally:
-        run.sessions.remove()
+        _leave(run.sessions)
+
+
+def _leave(sessions: scoped_session[Session]) -> None:
+    """Close this thread's Session. One that was interrupted may refuse, and the next must be a new one all the same."""
+    try:
+        sessions.remove()
+    except Exception as error:
+        say(logging.WARNING, "session_not_closed", error=headline(error))
+        sessions.registry.clear()
 
 
 def attach(row: dict[str, Any], session: Session) -> Job:

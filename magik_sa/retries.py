@@ -31,6 +31,7 @@ class Retries:
     `jitter` is the share of each wait that is left to chance and taken off it, so that jobs that failed together do
     not all come back together. `backoff` may be a function from the number of failed tries to a duration; where it
     raises or returns something else the job waits for `cap`, because the outcome of a job must be written in any case.
+    `timeout` is how long one try may last; it then counts as failed (`JobTimeout`). None: as long as it wants.
     Raises `DeclarationError` ``MAGIK_RETRIES_INVALID`` naming the field that is wrong.
     """
 
@@ -39,6 +40,7 @@ class Retries:
     base: timedelta | str = "5s"
     cap: timedelta | str = "1h"
     jitter: float = 0.1
+    timeout: timedelta | str | None = None
 
     def __post_init__(self) -> None:
         if type(self.times) is not int or not 0 <= self.times <= MOST_TIMES:
@@ -47,7 +49,7 @@ class Retries:
             raise _invalid("backoff", self.backoff, f"one of {', '.join(_GROWTH)}, or a function")
         if type(self.jitter) not in (int, float) or not 0 <= self.jitter <= 1:
             raise _invalid("jitter", self.jitter, "a number from 0 to 1")
-        for field in ("base", "cap"):
+        for field in ("base", "cap") if self.timeout is None else ("base", "cap", "timeout"):
             object.__setattr__(self, field, _span(field, getattr(self, field)))
         if not callable(self.backoff) and _seconds(self.base) > _seconds(self.cap):
             raise _invalid("cap", str(self.cap), "at least as long as base")

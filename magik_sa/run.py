@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -40,15 +42,23 @@ def run(run: Run) -> Outcome:
 
 def _attempt(run: Run, session: Session) -> Outcome:
     try:
-        _check_args(run)
-        if not _allowed(run, session):
-            return denied(run)
-        return _perform(run, session)
+        end = run.within_limit(partial(_work, run, session))
+        return end()
     except Superseded:
         roll_back(session)
         return Outcome.SUPERSEDED
     except BaseException as error:
         return fail(run, session, error)
+
+
+def _work(run: Run, session: Session) -> Callable[[], Outcome]:
+    """All that is the application's, and how the run is to end. The flush of what perform left belongs to its time."""
+    _check_args(run)
+    if not _allowed(run, session):
+        return partial(denied, run)
+    end = _perform(run, session)
+    session.flush()
+    return end
 
 
 def _check_args(run: Run) -> None:
@@ -59,14 +69,14 @@ def _check_args(run: Run) -> None:
     read_all(run.job)
 
 
-def _perform(run: Run, session: Session) -> Outcome:
+def _perform(run: Run, session: Session) -> Callable[[], Outcome]:
     try:
         around.perform(run.job, session)
     except Snooze as asked:
-        return snooze(run, session, asked)
+        return partial(snooze, run, session, asked)
     except Discard as asked:
-        return discard(run, session, asked)
-    return finish(run, session)
+        return partial(discard, run, session, asked)
+    return partial(finish, run, session)
 
 
 def _allowed(run: Run, session: Session) -> bool:

@@ -8,9 +8,6 @@ which poolers refuse.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 import time
 from typing import Any
 
@@ -19,6 +16,7 @@ import psycopg
 from .errors import BootError
 from .forked import keep_from_children
 from .rows import read_any
+from .statement import hang_up
 
 CONNECT_TIMEOUT = 10  # seconds, for one attempt
 SILENT_AFTER = 12  # seconds without an answer on the locking connection; its statements end after 10
@@ -87,8 +85,7 @@ class LockingConnection(psycopg.Connection[Any]):
         since = self.waiting_since
         if since is None or time.monotonic() - since < SILENT_AFTER:
             return False
-        with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.fileno())) as line:
-            line.shutdown(socket.SHUT_RDWR)
+        hang_up(self)
         return True
 
 

@@ -40,11 +40,11 @@ class Place(NamedTuple):
             self.engine.dispose()
 
 
-def find(settings: Settings, given: Sessions | None) -> Place:
+def find(settings: Settings, given: Sessions | None, threads: int) -> Place:
     """The Sessions that were given or named, or our own. Raises `BootError` where there are none."""
     named = resolve(settings.session) if given is None and settings.session else given
     if named is None:
-        engine = _engine(settings)
+        engine = _engine(settings, threads)
         place = Place(engine, scoped_session(sessionmaker(engine)), ours=True)
     else:
         sessions = _scoped(named, settings.session or "session")
@@ -107,12 +107,12 @@ def _not_thread_keyed() -> BootError:
     return BootError("MAGIK_SESSION_NOT_THREAD_KEYED", fault, field="session")
 
 
-def _engine(settings: Settings) -> Engine:
+def _engine(settings: Settings, threads: int) -> Engine:
     if not settings.database_url:
         raise BootError("MAGIK_DATABASE_URL_MISSING", "No database URL was given.", field="database-url")
     url = for_threads(parse(settings.database_url))
     named = {**server.CLIENT, "application_name": f"{settings.app_name} performer"}
-    return create_engine(url, pool_size=settings.concurrency, max_overflow=0, connect_args=named)
+    return create_engine(url, pool_size=threads, max_overflow=0, connect_args=named)
 
 
 def _tune(dbapi_connection: Any, _: Any) -> None:
@@ -123,12 +123,12 @@ def _tune(dbapi_connection: Any, _: Any) -> None:
     keep_from_children(dbapi_connection)
 
 
-def check_sessions(place: Place, concurrency: int) -> Iterator[MagikError]:
-    """One Session a thread, and a connection for each."""
+def check_sessions(place: Place, threads: int) -> Iterator[MagikError]:
+    """One Session a thread, and a connection for each: the jobs' threads, and the scheduler's where there is one."""
     if not _thread_keyed(place.sessions):
         yield _not_thread_keyed()
-    if (given := room(place.engine)) < concurrency:
-        fault = f"The engine's pool gives {given} connections for {concurrency} threads."
+    if (given := room(place.engine)) < threads:
+        fault = f"The engine's pool gives {given} connections for {threads} threads."
         yield BootError("MAGIK_POOL_SIZE_MISMATCH", fault, field="concurrency")
 
 

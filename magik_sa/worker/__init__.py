@@ -2,6 +2,7 @@
 
 locker      claims jobs and gives their locks back; alone on the locking connection
 performer   runs one job at a time in a Session of its own
+scheduler   fires the ticks of schedules that are due
 worker      starts and stops them
 signals     SIGTERM and SIGINT, from the first instruction
 """

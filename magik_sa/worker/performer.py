@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..job_session import Run
 from ..run import run
+from ..timeout import Limits
 from .letters import Ended
 from .locker import Locker
 
@@ -26,9 +27,11 @@ class Performer(threading.Thread):
         engine: Engine,
         sessions: scoped_session[Session],
         stopping: Callable[[], bool],
+        limits: Limits,
     ) -> None:
         super().__init__(name=f"magik-performer-{number}", daemon=True)
         self._locker, self._engine, self._sessions, self._stopping = locker, engine, sessions, stopping
+        self._limits = limits
 
     def run(self) -> None:
         # A pool checkout and reset for each job would cost as much as the job. The Connection opens no
@@ -39,7 +42,7 @@ class Performer(threading.Thread):
                 if lives != self._locker.line.lives or is_dead(connection):
                     connection.invalidate()
                 lives = self._locker.line.lives
-                outcome = run(Run(claimed, connection, self._sessions, self._stopping))
+                outcome = run(Run(claimed, connection, self._sessions, self._stopping, self._limits))
                 self._locker.mail.put(Ended(claimed, outcome))
 
 

@@ -18,9 +18,11 @@ from ..errors import MagikError, WorkerError
 from ..logs import say
 from ..sessions import Sessions
 from ..settings import Settings, read, schema
+from ..timeout import Limits
 from .letters import Abandon, Assignment, Stop
 from .locker import Locker
 from .performer import Performer
+from .scheduler import Scheduler
 from .watchdog import Watchdog
 
 CONSTANT = 1  # connections beside one a thread: the locking connection
@@ -68,17 +70,23 @@ class Worker:
         self.booted = boot(self.settings, self._sessions)
 
     def launch(self) -> None:
-        """Start the threads. Returns at once; from now on there may be something to drain."""
+        """Start the threads. Returns at once; from now on there may be something to drain.
+
+        The schedules are written first, so that whoever sees a worker that is ready sees its schedules.
+        """
         self._ready = False
         self._stop.clear()
-        place, work = self.booted.place, SimpleQueue[Claimed | None]()
+        place, work, limits = self.booted.place, SimpleQueue[Claimed | None](), Limits()
+        scheduler = Scheduler(self.booted.known, self.booted.timetable, place.engine, place.sessions, limits)
+        scheduler.write()
+        self.scheduler = scheduler if self.booted.timetable else None
         self.locker = Locker(_assignment(self.booted), work)
         self.performers = [
-            Performer(n + 1, self.locker, place.engine, place.sessions, self._stop.is_set)
+            Performer(n + 1, self.locker, place.engine, place.sessions, self._stop.is_set, limits)
             for n in range(self.settings.concurrency)
         ]
-        self.watchdog = Watchdog(self.locker)
-        for thread in (*self.performers, self.locker, self.watchdog):
+        self.watchdog = Watchdog(self.locker, limits, self.scheduler)
+        for thread in self._threads():
             thread.start()
 
     def ready(self, seconds: float) -> bool:
@@ -94,6 +102,8 @@ class Worker:
     def stop(self) -> None:
         """Claim nothing more; what runs may end. Returns at once."""
         self._stop.set()
+        if self.scheduler is not None:
+            self.scheduler.stop()
         self.locker.mail.put(Stop())
 
     def wait(self, seconds: float) -> bool:
@@ -103,6 +113,8 @@ class Worker:
             thread.join(max(0.0, end - time.monotonic()))
         ended = not any(thread.is_alive() for thread in (self.locker, *self.performers))
         if ended:
+            if self.scheduler is not None and not self.scheduler.leave():
+                say(logging.WARNING, "scheduler_abandoned")
             self.watchdog.stop()
             self.booted.place.leave()
         return ended
@@ -128,8 +140,11 @@ class Worker:
         return WorkerError("MAGIK_THREAD_DIED", f"{', '.join(self._dead())} ended unexpectedly.")
 
     def _dead(self) -> list[str]:
-        threads = (self.locker, *self.performers, self.watchdog)
-        return [thread.name for thread in threads if not thread.is_alive()]
+        return [thread.name for thread in self._threads() if not thread.is_alive()]
+
+    def _threads(self) -> list[threading.Thread]:
+        scheduler = [] if self.scheduler is None else [self.scheduler]
+        return [*self.performers, self.locker, self.watchdog, *scheduler]
 
 
 def _tuples(options: dict[str, Any]) -> dict[str, Any]:
@@ -169,8 +184,9 @@ def in_force(booted: Booted) -> dict[str, Any]:
         "queues": ",".join(told.queues),
         "concurrency": told.concurrency,
         "pool": getattr(pool, "size", lambda: "unbounded")(),
-        "connections": told.concurrency + CONSTANT,
+        "connections": booted.threads + CONSTANT,
         "jobs": ",".join(sorted(booted.known)),
+        "schedules": "; ".join(map(str, booted.timetable.values())) or None,
         "policies": ",".join(sorted({cls.__magik__.policy or "" for cls in booted.known.values()})),
         "poll_interval_s": told.poll_interval.total_seconds(),
         "shutdown_timeout_s": told.shutdown_timeout.total_seconds(),

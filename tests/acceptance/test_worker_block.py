@@ -100,6 +100,34 @@ def test_one_worker_can_be_entered_again(database: str, effects: Effects) -> Non
     )
 
 
+def test_a_block_with_schedules_fires_them_and_leaves_no_thread_and_no_connection(
+    database: str, effects: Effects
+) -> None:
+    stderr = run(
+        database,
+        """
+        from magik_sa import Schedule
+
+        class Hourly(Telling, policy="system"):
+            schedule = Schedule(every="1h")
+
+        DUE = "UPDATE magik_job_schedules SET next_run_at = now()"
+        for made in (sessionmaker(engine), None):
+            effects.clear()
+            with Worker(url if made is None else None, session=made, concurrency=2):
+                assert "magik-scheduler" in threads()
+                with psycopg.connect(effects.dsn) as connection:
+                    connection.execute(DUE)
+                until(lambda: effects.count() == 1, what="it has fired")
+                started = time.monotonic()
+            assert time.monotonic() - started < 2
+            assert threads() == []
+            until(lambda: sessions() == [], what="the sessions are gone")
+        """,
+    )
+    assert stderr == ""
+
+
 def test_an_error_in_the_block_ends_the_worker_and_goes_on(database: str, effects: Effects) -> None:
     run(
         database,

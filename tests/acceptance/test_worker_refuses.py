@@ -24,6 +24,12 @@ MODULES = {
         class Fine(Job, policy="system"):
             def perform(self, session): ...
         """,
+    "recurring": """
+        from magik_sa import Job, Schedule
+        class Recurring(Job, policy="system"):
+            schedule = Schedule(every="1h")
+            def perform(self, session): ...
+        """,
     "empty": "X = 1",
     "broken": "def f(:",
     "leaving": "raise SystemExit(0)",
@@ -190,6 +196,11 @@ STARTS: dict[str, Start] = {
     "session: small pool": session("small", "MAGIK_POOL_SIZE_MISMATCH", "2 connections for 5 threads"),
     "session: one connection": session("static", "MAGIK_POOL_SIZE_MISMATCH", "1 connections for 5 threads"),
     "session: pool of five": session("Session", "MAGIK_POOL_SIZE_MISMATCH", "for 6 threads", concurrency=6),
+    "session: no connection for the scheduler": Start(
+        [("MAGIK_POOL_SIZE_MISMATCH", "5 connections for 6 threads")],
+        modules=("recurring",),
+        options={"session": "sessions:Session", "concurrency": 5},
+    ),
     "unknown option": Start([(SETTING, "--colour")], options={"colour": "red"}),
     "no threads": Start([(SETTING, "concurrency='0'")], options={"concurrency": 0}),
     "bare number": Start([(SETTING, "poll-interval='5'")], options={"poll_interval": 5}),

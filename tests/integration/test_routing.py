@@ -182,7 +182,7 @@ def test_the_applications_factory_stays_as_it_is(engine: Engine, other: Engine) 
 
 def test_the_engine_is_the_one_that_writes_jobs(engine: Engine, other: Engine) -> None:
     for kind in KINDS:
-        assert find(Settings(), kind(engine, other)).engine is engine
+        assert find(Settings(), kind(engine, other), 1).engine is engine
 
 
 def test_what_no_thread_can_use_is_refused(engine: Engine) -> None:

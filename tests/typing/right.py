@@ -70,6 +70,15 @@ class Regions(Report):
         return iter([cls(region=region)][:most])
 
 
+class Mixed(Job, policy="system"):
+    @classmethod
+    def on_schedule(cls, session: Session) -> Iterator[Job]:
+        yield cls()
+        yield Report(region="eu")
+
+    def perform(self, session: Session) -> None: ...
+
+
 class Unscheduled(Job, policy="system"):
     schedule = None
 
@@ -132,7 +141,7 @@ assert_type(may_settle(job, Session()), bool)
 
 # What a tick makes, and when the next one is.
 def tick(session: Session, now: datetime) -> None:
-    assert_type(list(Report.on_schedule(session, region="eu")), list[Report])
+    assert_type(list(Report.on_schedule(session, region="eu")), list[Job])
     assert_type(list(Regions.on_schedule(session, "eu")), list[Regions])
     assert_type(Schedule(every="10m").first(now), datetime)
     assert_type(Report.__magik__.schedules, tuple[Schedule, ...])

@@ -17,17 +17,17 @@ errors duration settings uuid7 storable failure logs forked url
 retries zone clock cron walk schedule verb around carried args
 kind sealed key expression attribute columns declaration source body classes display table
 job
-names rows server
+names rows statement server
 unknown setting writing committed enqueue wake claim timeout
-fence outcome successor unnest bulk routing job_session ending run recurring effects
+fence outcome successor unnest bulk routing job_session ending run timetable recurring effects
 migrations.place migrations.locked migrations.parts migrations.drift migrations.v001 migrations migrations.autogenerate
 alembic_plugin
 sessions database boot asking status.figures status.questions status acting
 doctor.finding doctor.vacuum doctor.room doctor.tables doctor.timeouts doctor.way doctor
 testing.target testing.clock testing.found testing.performing testing.stage testing.due testing.draining
 testing.fixtures testing pytest_plugin
-worker.signals worker.mailbox worker.letters worker.book worker.idle worker.line worker.locker
-worker.performer worker.completer worker.scheduler worker.watchdog worker.worker worker worker.process worker.__main__
+worker.signals worker.mailbox worker.letters worker.book worker.idle worker.line worker.locker worker.performer
+worker.completer worker.rest worker.scheduler worker.watchdog worker.worker worker worker.process worker.__main__
 cli.output cli.late cli.tables cli.connect cli.status cli.jobs cli.queues cli.schedules cli.doctor cli.check cli.migrate
 cli.prune cli.commands cli cli.__main__
 """

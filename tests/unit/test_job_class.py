@@ -190,6 +190,12 @@ def test_a_method_that_looks_like_one_of_ours_is_refused(word: str) -> None:
     assert (error.value.code, error.value.field) == ("MAGIK_OPTION_UNKNOWN", word)
 
 
+def test_a_timeout_is_told_where_it_belongs() -> None:
+    with pytest.raises(DeclarationError, match=r"timeout: belongs into retries = Retries\(timeout=…\)"):
+        made(timeout="30s")
+    assert made(retries=Retries(timeout="30s")).__magik__.retries.timeout == timedelta(seconds=30)
+
+
 def test_retries_under_another_name_are_refused() -> None:
     with pytest.raises(DeclarationError, match="did you mean retries"):
         made(again=Retries())

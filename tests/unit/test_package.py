@@ -8,6 +8,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import magik_sa
 
@@ -46,6 +47,15 @@ def test_the_entry_points_can_be_loaded(installed: Distribution) -> None:
 def test_the_version_is_written_once_and_the_same_everywhere() -> None:
     assert magik_sa.__version__ == PROJECT["version"]
     assert f"\n## {magik_sa.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_only_the_pythons_that_the_suite_runs_on_are_let_in() -> None:
+    """C123: pip refuses any other; time limits rest on the interpreter's own ways."""
+    named = {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)}
+    admitted = SpecifierSet(PROJECT["requires-python"])
+    assert named == {f"3.{minor}" for minor in range(40) if f"3.{minor}.5" in admitted}
+    for minor in sorted(named):
+        assert minor.replace(".", "") in (ROOT / "tox.ini").read_text()
 
 
 def test_no_word_of_a_registry_s_address_stands_in_the_repository() -> None:

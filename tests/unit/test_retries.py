@@ -72,6 +72,11 @@ def test_starts_are_one_and_the_times() -> None:
         ("jitter", 1.5),
         ("jitter", float("nan")),
         ("jitter", "0.1"),
+        ("timeout", 30),
+        ("timeout", "0s"),
+        ("timeout", "-5s"),
+        ("timeout", "for ever"),
+        ("timeout", "4000d"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(field: str, value: Any) -> None:

@@ -1,0 +1,189 @@
+"""Ticks: every worker tries, exactly one gets the row of a schedule, and adds its jobs in the same transaction.
+
+There is no leader and no lease. Whether a tick is due, and what comes after it, is told by the database's clock alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, delete
+from sqlalchemy.orm import Session, scoped_session
+
+from . import routing
+from .errors import RunError
+from .forked import child_ends
+from .job import Job
+from .schedule import Schedule
+from .timeout import Limits
+from .timetable import MINE, Entry, mine, moment, sql
+
+LONGEST: Final = timedelta(seconds=30)  # that an on_schedule may take, where its class has no timeout
+WRITING: Final = {"mapper": Job.__mapper__, "clause": delete(Job.__table__)}  # not where an application's reads go
+
+
+class Tick(NamedTuple):
+    """One that is due, or will be within a second: `at`, as it was seen at `now`, in seconds since 1970."""
+
+    entry: Entry
+    at: Decimal
+    now: Decimal
+
+    @property
+    def limit(self) -> timedelta:
+        """How long its on_schedule may take: as long as one try of its jobs."""
+        timeout = self.entry.cls.__magik__.retries.timeout
+        assert not isinstance(timeout, str)
+        return LONGEST if timeout is None else timeout
+
+    @property
+    def seconds(self) -> float:
+        """How long until it is due, by the database's clock."""
+        return float(self.at - self.now)
+
+    def following(self) -> datetime:
+        """The one after it. Strictly after now: however many were missed, this one makes up for all of them."""
+        return self.entry.schedule.next(moment(self.at), moment(self.now))
+
+
+class ScheduleFailed(Exception):
+    """What a schedule raised is the `__cause__`. All that it did was rolled back, and its tick is still due."""
+
+
+# ---- looking
+
+# Rows that say what this process says: one that a newer release has changed is not for this one to run. A second
+# ahead, because a look lasts so long: what is due later is seen by the next.
+LOOK: Final = f"""
+SELECT s.name, extract(epoch FROM s.next_run_at) AS at, extract(epoch FROM now()) AS now
+  FROM {{schedules}} s JOIN {MINE} USING (name, declaration)
+ WHERE s.paused_at IS NULL AND s.next_run_at <= now() + interval '1 s'
+ ORDER BY s.next_run_at, s.name"""
+
+
+def look(connection: Connection, entries: Mapping[str, Entry]) -> list[Tick]:
+    """The ticks that are due now or within a second, the oldest first."""
+    with connection.begin():
+        return [Tick(entries[row.name], row.at, row.now) for row in connection.execute(sql(LOOK), mine(entries))]
+
+
+# ---- one tick
+
+# The one statement that decides. `next_run_at = the tick that was seen` makes two workers mean the same tick: whoever
+# comes second finds it moved. `:next > now()` refuses what was computed before this process was frozen for a while.
+# SKIP LOCKED: where another worker is busy with this schedule, this one goes on to the next instead of waiting.
+CLAIM = """
+UPDATE {schedules} SET next_run_at = :next, last_run_at = now()
+ WHERE name = (SELECT name FROM {schedules} WHERE name = :name FOR UPDATE SKIP LOCKED)
+   AND extract(epoch FROM next_run_at) = :tick AND next_run_at <= now()
+   AND :next > now()
+   AND paused_at IS NULL AND declaration = CAST(:declaration AS jsonb)"""
+
+
+def fire(tick: Tick, sessions: scoped_session[Session], connection: Connection, limits: Limits) -> int | None:
+    """Claim this tick and add its jobs, both or neither. How many jobs; None where it is not ours (any more).
+
+    Raises `ScheduleFailed` for whatever the schedule does, and the driver's errors where the claim got no answer.
+
+    A transaction that on_schedule has ended took the claim with it: what it has added would be added again by whoever
+    claims the tick next.
+    """
+    with _blamed(tick.entry):
+        following = tick.following()
+    told = {"name": tick.entry.name, "tick": tick.at, "next": following, "declaration": tick.entry.declaration}
+    with _session(sessions, connection) as session:
+        if session.connection(bind_arguments=WRITING).execute(sql(CLAIM), told).rowcount != 1:
+            return None
+        with _blamed(tick.entry):
+            claim = session.get_transaction()
+            count = limits.within(tick.limit, partial(_add, tick.entry, session), connection)
+            if session.get_transaction() is not claim:
+                raise _invalid(tick.entry, "has ended the transaction that holds its tick")
+            session.commit()
+            return count
+
+
+@contextmanager
+def _session(sessions: scoped_session[Session], connection: Connection) -> Iterator[Session]:
+    try:
+        yield routing.opened(sessions, connection)
+    finally:
+        sessions.remove()
+
+
+@contextmanager
+def _blamed(entry: Entry) -> Iterator[None]:
+    """A schedule may raise anything, SystemExit included, and it is its own failure."""
+    try:
+        yield
+    except BaseException as error:
+        raise ScheduleFailed(entry.name) from error
+
+
+def _add(entry: Entry, session: Session) -> int:
+    """Add what on_schedule yields. A repeat of a live job's key is passed over by the flush, as ever."""
+    count = 0
+    with child_ends():
+        for job in _jobs(entry, session):
+            session.add(job)
+            count += 1
+    session.flush()
+    return count
+
+
+def _jobs(entry: Entry, session: Session) -> Iterator[Job]:
+    given: Any = entry.cls.on_schedule(session, **entry.schedule.args)
+    if not isinstance(given, Iterable):
+        raise _invalid(entry, f"gave {_kind(given)}, and not jobs")
+    for job in given:
+        if not isinstance(job, Job):
+            raise _invalid(entry, f"yielded {_kind(job)}, and not a job")
+        yield job
+
+
+def _kind(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def _invalid(entry: Entry, fault: str) -> RunError:
+    return RunError("MAGIK_ON_SCHEDULE_INVALID", f"on_schedule of {entry.name} {fault}.", field="on_schedule")
+
+
+# ---- by hand
+
+PAUSE: Final = """
+UPDATE {schedules} SET paused_at = now(), paused_by = :by WHERE name = :name AND paused_at IS NULL"""
+
+PAUSED: Final = """
+SELECT extract(epoch FROM next_run_at) AS at, extract(epoch FROM now()) AS now, declaration
+  FROM {schedules} WHERE name = :name AND paused_at IS NOT NULL FOR UPDATE"""
+
+RESUME: Final = """
+UPDATE {schedules} SET paused_at = NULL, paused_by = NULL, next_run_at = coalesce(:next, next_run_at)
+ WHERE name = :name"""
+
+
+def pause(connection: Connection | Session, name: str, by: str) -> bool:
+    """Let no tick of this schedule fire from the caller's commit on. Whether there is one that was not paused."""
+    return _one(connection.execute(sql(PAUSE), {"name": name, "by": by}))
+
+
+def resume(connection: Connection | Session, name: str) -> bool:
+    """Let its ticks fire again from the caller's commit on. Whether there is one that was paused.
+
+    What came due before now was left out on purpose and is not made up for: the next tick is the first after now.
+    """
+    row = connection.execute(sql(PAUSED), {"name": name}).one_or_none()
+    if row is None:
+        return False
+    following = Schedule(**row.declaration).next(moment(row.at), moment(row.now)) if row.at <= row.now else None
+    return _one(connection.execute(sql(RESUME), {"name": name, "next": following}))
+
+
+def _one(result: Any) -> bool:
+    return bool(result.rowcount == 1)

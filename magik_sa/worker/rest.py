@@ -1,0 +1,68 @@
+"""How long a schedule that failed is left alone, and what the log says of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import MagikError
+from ..logs import say
+from ..recurring import Tick
+from ..timetable import Entry, moment
+
+FIRST_REST, LONGEST_REST = 1.0, 60.0  # seconds before a schedule that failed is tried again
+OURS: Final = str(Path(__file__).parents[1])
+UNDERNEATH: Final = {"sqlalchemy", "psycopg", "psycopg2"}
+
+
+class Rests:
+    """The schedules that failed at their last try. A tick stays due: it fires when the fault is mended."""
+
+    def __init__(self) -> None:
+        self._resting: dict[str, Rest] = {}
+
+    def __contains__(self, entry: Entry) -> bool:
+        return entry.name in self._resting
+
+    def over(self, tick: Tick) -> bool:
+        """Whether this tick may be tried now."""
+        rest = self._resting.get(tick.entry.name)
+        return rest is None or rest.at != tick.at or time.monotonic() >= rest.until
+
+    def end(self, entry: Entry) -> None:
+        """It has not failed."""
+        self._resting.pop(entry.name, None)
+
+    def begin(self, entry: Entry, error: BaseException, tick: Tick | None = None) -> None:
+        """It has failed: one line, and a rest that grows from try to try of the same tick."""
+        at, rest = tick.at if tick else None, self._resting.get(entry.name)
+        pause = min(rest.pause * 2, LONGEST_REST) if rest and rest.at == at else FIRST_REST
+        self._resting[entry.name] = Rest(at, pause)
+        reason = error.code if isinstance(error, MagikError) else type(error).__name__
+        fields = {"error": reason, "where": raised_at(error), "next_try_s": pause}
+        say(logging.ERROR, "schedule_failed", **described(entry, tick), **fields)
+
+
+class Rest:
+    """One that begins now."""
+
+    def __init__(self, at: Decimal | None, pause: float) -> None:
+        self.at, self.pause, self.until = at, pause, time.monotonic() + pause
+
+
+def described(entry: Entry, tick: Tick | None) -> dict[str, Any]:
+    """What a line says of a schedule and its tick."""
+    fields = {"schedule": entry.name, "job_class": entry.cls.__magik__.name}
+    return {**fields, "tick": moment(tick.at).isoformat(), "late_s": round(-tick.seconds, 3)} if tick else fields
+
+
+def raised_at(error: BaseException) -> str | None:
+    """The line of the application's that raised it, or was interrupted. Not what it says, which may hold arguments."""
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(OURS)]
+    theirs = [frame for frame in theirs if not UNDERNEATH & set(Path(frame.filename).parts)]
+    return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
