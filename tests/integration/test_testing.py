@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from magik_sa import BootError, DeclarationError, EnqueueError, Job, KitError, RunError, Snooze, Worker, context
+from magik_sa import BootError, DeclarationError, EnqueueError, Job, KitError, RunError, Snooze, context
 from magik_sa.job import _declared
 from magik_sa.testing import Clock, Outcome, drain, enqueued, perform
 from tests.jobs.kit import (
@@ -41,6 +41,7 @@ from tests.jobs.kit import (
 )
 from tests.tools.server import Server
 from tests.tools.waiting import until
+from tests.tools.workers import WorkerProcess
 
 Session = sessionmaker[OrmSession]
 
@@ -678,7 +679,8 @@ def test_the_past_and_times_without_a_zone_cannot_be_moved_to(enclosed: OrmSessi
 def test_a_worker_that_listens_sees_the_clock_move(database: str, engine: Engine, Session: Session) -> None:
     with Session() as session, session.begin():
         session.add_all([Account(id=1), Deposit(account=1, delay="1h")])
-    with Worker(database, concurrency=1, poll_interval="60s"):
+    with WorkerProcess(database, "tests.jobs.kit", concurrency=1, poll_interval="60s") as worker:
+        worker.wait_ready()
         Clock(engine).move("1h")
         until(lambda: committed(engine) == (1, 0), 10, what="the job is done")
 

@@ -191,6 +191,7 @@ CASES = [
     *bad("retries", "base", "MAGIK_RETRIES_INVALID", 5, "5", "0s", "1m1h", None),
     *bad("retries", "cap", "MAGIK_RETRIES_INVALID", 3600, "soon", "1s", None),
     *bad("retries", "jitter", "MAGIK_RETRIES_INVALID", -0.1, 1.5, float("nan"), "0.1", True, None),
+    *bad("retries", "timeout", "MAGIK_RETRIES_INVALID", 30, "soon", "0s", "-1s"),
     *bad("body", "schedule", "MAGIK_OPTION_INVALID", "1h", 5, [Schedule(every="1h")], {"every": "1h"}, Schedule),
     *bad("schedule", "every", "MAGIK_SCHEDULE_INVALID", None),
     *bad("schedule", "every", "MAGIK_DURATION_INVALID", 5, "5", "100ms", "1.5s", "0s", "-1h", "4000d", timedelta(0)),
