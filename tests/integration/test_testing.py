@@ -525,6 +525,8 @@ def test_a_search_in_vain_tells_what_is_there(enclosed: OrmSession) -> None:
     enclosed.add(job)
     assert repr(enqueued(enclosed, Monthly)) == f"<no Monthly() among [{job!r}]>"
     assert repr(enqueued(enclosed, Deposit)) == f"[{job!r}]"
+    enclosed.expunge(job)
+    assert repr(enqueued(enclosed, Escorted, card="4111")) == "<no Escorted(card=…): no job waits>"
 
 
 # ---- perform

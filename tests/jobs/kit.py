@@ -154,6 +154,7 @@ class Escorted(Job, policy="kit.only_ada"):
 
     amount: Mapped[Decimal] = arg()
     tags: Mapped[list[str]] = arg(default_factory=list)
+    card: Mapped[str] = arg(default="", sensitive=True)
 
     def perform(self, session: Session) -> None:
         seen.append((surrounding.get(), dict(context.get()), self.amount, list(self.tags)))
