@@ -29,6 +29,8 @@ from .successor import release
 JOBS = Job.__table__
 AT_ONCE = {"40001", "40P01"}  # serialization failure, deadlock: nobody's fault, tried again without a pause
 
+MOMENT = func.statement_timestamp()  # now() is the beginning of what may be a long transaction
+
 MOST_ERRORS = 2**31 - 1  # that the column can hold: a row by hand may say so, and its outcome is written all the same
 TRIES_OF_OURS = 5  # of our own short transactions, against the same two
 
@@ -114,7 +116,7 @@ def interruption(run: Run) -> Outcome | None:
 def expire(run: Run, error: BaseException) -> Outcome:
     """No further try: the row stays as a dead letter, and on_failure runs once."""
     run.error = error
-    if not _record(run, {**_failure(error), "expired_at": func.now()}):
+    if not _record(run, {**_failure(error), "expired_at": MOMENT}):
         return Outcome.SUPERSEDED
     _tell(run, error)
     return Outcome.EXPIRED
@@ -127,9 +129,9 @@ def _retry(run: Run, error: BaseException, delay: timedelta) -> Outcome:
 
 
 def _later(run: Run, delay: timedelta) -> ColumnElement[datetime]:
-    """When it runs again, counted from this statement: now() is the beginning of what may be a long transaction."""
+    """When it runs again."""
     run.wait = delay
-    return func.clock_timestamp() + delay
+    return MOMENT + delay
 
 
 def _tell(run: Run, error: BaseException) -> None:
@@ -167,7 +169,7 @@ def _count(run: Run, error: RunError) -> bool:
 
 def _failure(error: BaseException) -> dict[str, Any]:
     one_more = func.least(JOBS.c.error_count, MOST_ERRORS - 1) + 1
-    return {"error_count": one_more, "last_error": describe(error), "failed_at": func.now()}
+    return {"error_count": one_more, "last_error": describe(error), "failed_at": MOMENT}
 
 
 def _record(run: Run, values: dict[str, Any]) -> bool:

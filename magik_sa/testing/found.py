@@ -42,7 +42,7 @@ def enqueued(where: Target, cls: type[J], **having: Any) -> Found[J]:
         waiting = sorted(_waiting(session), key=lambda job: job.id)
         jobs = [job for job in waiting if isinstance(job, cls)]
         fitting = [job for job in jobs if all(getattr(job, name) == value for name, value in wanted.items())]
-    return Found(fitting, f"{cls.__name__}({', '.join(f'{k}={v!r}' for k, v in having.items())})", list(waiting))
+    return Found(fitting, f"{cls.__name__}({', '.join(_told(cls, *asked) for asked in having.items())})", list(waiting))
 
 
 def _waiting(session: Session) -> Iterator[Job]:
@@ -63,3 +63,9 @@ def _wanted(cls: type[Job], name: str, value: Any) -> Any:
     if name not in cls.__magik__.arguments:
         raise EnqueueError("MAGIK_ARGS_INVALID", f"{cls.__name__} has no argument {name!r} to be found by.", field=name)
     return cls.__magik__.arguments[name].take(value)[0]
+
+
+def _told(cls: type[Job], name: str, value: Any) -> str:
+    """What is sensitive on a job is so here."""
+    argument = cls.__magik__.arguments.get(name)
+    return f"{name}=…" if argument is not None and argument.sensitive else f"{name}={value!r}"

@@ -25,18 +25,18 @@ from tests.jobs.kit import (
     Archived,
     Base,
     Closed,
-    Contended,
     Deposit,
     Divided,
-    Endless,
     Escorted,
     Hasty,
+    Jostled,
     Later,
     Monthly,
     PaymentDeclined,
     Refused,
     Steps,
     Stopped,
+    Unending,
     seen,
 )
 from tests.tools.server import Server
@@ -264,8 +264,8 @@ def test_the_first_error_comes_out_if_asked_for_after_it_was_recorded(place: Pla
 
 
 def test_jobs_without_end_are_refused_with_their_names(place: Place) -> None:
-    place.add(Endless())
-    with pytest.raises(KitError, match=r"after 5 runs; the last were of Endless\.") as refused:
+    place.add(Unending())
+    with pytest.raises(KitError, match=r"after 5 runs; the last were of Unending\.") as refused:
         drain(place.where, limit=5)
     assert refused.value.code == "MAGIK_DRAIN_ENDLESS"
     assert len(place.rows()) == 1  # the row is as it was, and nobody holds its lock
@@ -289,9 +289,9 @@ def test_what_a_user_or_pytest_says_in_a_job_comes_out(place: Place, monkeypatch
 
 def test_what_is_put_off_is_not_run_twice_and_what_is_tried_at_once_is(place: Place) -> None:
     """However long a drain takes: else a test with a short backoff would see now one try, now three."""
-    place.add(Hasty(account=1), Contended(account=1, priority=200))
+    place.add(Hasty(account=1), Jostled(account=1, priority=200))
     outcomes = [(run.cls, run.outcome) for run in drain(place.where)]
-    assert outcomes == [(Hasty, Outcome.RETRY), (Contended, Outcome.RETRY), (Contended, Outcome.FINISHED)]
+    assert outcomes == [(Hasty, Outcome.RETRY), (Jostled, Outcome.RETRY), (Jostled, Outcome.FINISHED)]
 
 
 def test_a_cancelled_job_is_not_run(place: Place) -> None:
@@ -525,6 +525,8 @@ def test_a_search_in_vain_tells_what_is_there(enclosed: OrmSession) -> None:
     enclosed.add(job)
     assert repr(enqueued(enclosed, Monthly)) == f"<no Monthly() among [{job!r}]>"
     assert repr(enqueued(enclosed, Deposit)) == f"[{job!r}]"
+    enclosed.expunge(job)
+    assert repr(enqueued(enclosed, Escorted, card="4111")) == "<no Escorted(card=…): no job waits>"
 
 
 # ---- perform

@@ -68,7 +68,7 @@ class Hasty(Refused, policy="system"):
     retries = Retries(times=5, backoff="constant", base="1ms")
 
 
-class Contended(Deposit, policy="system"):
+class Jostled(Deposit, policy="system"):
     """Is broken off once by the server, as after a deadlock."""
 
     def perform(self, session: Session) -> None:
@@ -87,11 +87,11 @@ class Monthly(Deposit, policy="system"):
         session.add(Monthly(account=self.account, delay="30d"))
 
 
-class Endless(Job, policy="system"):
+class Unending(Job, policy="system"):
     """Adds itself, at once."""
 
     def perform(self, session: Session) -> None:
-        session.add(Endless())
+        session.add(Unending())
 
 
 class Steps(Deposit, policy="system"):
@@ -154,6 +154,7 @@ class Escorted(Job, policy="kit.only_ada"):
 
     amount: Mapped[Decimal] = arg()
     tags: Mapped[list[str]] = arg(default_factory=list)
+    card: Mapped[str] = arg(default="", sensitive=True)
 
     def perform(self, session: Session) -> None:
         seen.append((surrounding.get(), dict(context.get()), self.amount, list(self.tags)))
