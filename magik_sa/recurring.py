@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, delete
+from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from . import routing
@@ -22,9 +22,9 @@ from .job import Job
 from .schedule import Schedule
 from .timeout import Limits
 from .timetable import MINE, Entry, mine, moment, sql
+from .writing import connection_of
 
 LONGEST: Final = timedelta(seconds=30)  # that an on_schedule may take, where its class has no timeout
-WRITING: Final = {"mapper": Job.__mapper__, "clause": delete(Job.__table__)}  # not where an application's reads go
 
 
 class Tick(NamedTuple):
@@ -97,7 +97,7 @@ def fire(tick: Tick, sessions: scoped_session[Session], connection: Connection, 
         following = tick.following()
     told = {"name": tick.entry.name, "tick": tick.at, "next": following, "declaration": tick.entry.declaration}
     with _session(sessions, connection) as session:
-        if session.connection(bind_arguments=WRITING).execute(sql(CLAIM), told).rowcount != 1:
+        if connection_of(session).execute(sql(CLAIM), told).rowcount != 1:
             return None
         with _blamed(tick.entry):
             claim = session.get_transaction()
