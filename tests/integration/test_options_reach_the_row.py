@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,9 +15,11 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
-from magik_sa import bulk_enqueue, context
+from magik_sa import Schedule, bulk_enqueue, context, recurring, timetable
 from magik_sa.claim import Busy
 from magik_sa.outcome import Outcome
+from magik_sa.timeout import Limits
+from magik_sa.timetable import Entry
 from tests.integration.test_run import Bench
 from tests.jobs.optioned import Optioned
 
@@ -81,6 +84,19 @@ def many(house: House, words: dict[str, Any]) -> None:
         assert bulk_enqueue(session, [Optioned(tenant=1, month="2026-11", **words)]) == 1
 
 
+def no_tick(entry: Entry, error: BaseException) -> None:
+    raise error
+
+
+def ticked(house: House, words: dict[str, Any]) -> None:
+    schedule = Schedule(every="1h", args=words)
+    entry = Entry("shop.optioned", Optioned, schedule, json.dumps(schedule.declaration()))
+    timetable.write(house.bench.connection, {"shop.optioned": Optioned}, {entry.name: entry}, no_tick)
+    house.app.execute("UPDATE magik_job_schedules SET next_run_at = now()")
+    (tick,) = recurring.look(house.bench.connection, {entry.name: entry})
+    assert recurring.fire(tick, house.bench.sessions, house.bench.connection, Limits()) == 1
+
+
 def tried_again(house: House, words: dict[str, Any]) -> None:
     house.add(then="fail", **words)
     assert house.run() is Outcome.RETRY
@@ -92,7 +108,7 @@ def followed(house: House, words: dict[str, Any]) -> None:
     assert house.run() is Outcome.FINISHED
 
 
-WAYS: list[Callable[[House, dict[str, Any]], None]] = [added, many, tried_again, followed]
+WAYS: list[Callable[[House, dict[str, Any]], None]] = [added, many, ticked, tried_again, followed]
 
 
 @pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from sqlalchemy.orm import Mapped, Session
 
@@ -33,3 +34,7 @@ class Optioned(Job, policy="system", queue="payments", priority=7, name="shop.op
             if "run_at" in words:
                 words["run_at"] = datetime.fromisoformat(words["run_at"])
             session.add(Optioned(tenant=self.tenant, month=self.month, **words))
+
+    @classmethod
+    def on_schedule(cls, session: Session, **words: Any) -> Iterator[Self]:
+        yield cls(tenant=1, month="2026-11", **words)
