@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from magik_sa import JobTimeout
+from magik_sa import JobTimeout, timeout
 from magik_sa.timeout import Interrupt, Limit, Limits
 from magik_sa.worker.letters import Assignment
 from magik_sa.worker.locker import Locker
@@ -114,6 +114,14 @@ def test_work_that_goes_on_is_interrupted_again_each_second(limits: Limits) -> N
     taken: list[int] = []
     lasted(lambda: limits.within(SHORT, lambda: taken.append(swallow(BaseException, 2.5))))
     assert taken == [3]
+
+
+def test_the_log_tells_once_of_work_that_takes_no_notice(
+    limits: Limits, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(timeout, "STUBBORN_AFTER", 0.5)
+    lasted(lambda: limits.within(SHORT, lambda: time.sleep(2.5)))
+    assert [record.message for record in caplog.records] == ["event=limit_ignored thread=MainThread limit=50ms"]
 
 
 def test_another_error_raised_over_the_limit_is_its_cause(limits: Limits) -> None:
