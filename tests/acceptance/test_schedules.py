@@ -325,18 +325,18 @@ def test_schedules_that_fail_hurt_no_other_and_fire_once_they_are_mended(
     worker = start(env={"FAILING": 1})
     assert due(app, by="3 h") == len(BY_NAME) + 1
     until(lambda: effects.count() == 1, 3, what="the one that does not fail")
-    until(lambda: set(fields(worker, "schedule_failed", "schedule")) == {f"Failing:{name}" for name in BY_NAME})
+    until(lambda: set(fields(worker, "schedule_failed", "schedule")) == {f"Stumbling:{name}" for name in BY_NAME})
     never(lambda: len(fields(worker, "schedule_failed", "schedule")) > 3 * len(BY_NAME), during=3.0)
     assert one(app, "SELECT count(*) FROM magik_job_schedules WHERE next_run_at <= now()") == len(BY_NAME)
     assert effects.count() == 1  # nothing of what they had added
     lines = [line for line in worker.stderr().splitlines() if "schedule_failed" in line]
-    by_kind = {name: next(line for line in lines if f"Failing:{name}" in line) for name in BY_NAME}
+    by_kind = {name: next(line for line in lines if f"Stumbling:{name}" in line) for name in BY_NAME}
     assert re.search(r"error=ValueError where=\S*ticking.py:\d+ next_try_s=1.0", by_kind["raises"])
     for kind in ("rolls_back", "closes", "yields_a_number", "gives_nothing", "gives_a_class"):
         assert "error=MAGIK_ON_SCHEDULE_INVALID" in by_kind[kind]
     assert not re.search("s3cret|Traceback", worker.stderr())
     app.execute("CREATE TABLE mended ()")
-    until(lambda: effects.count("Failing") == len(BY_NAME), 10, what="one late job each")
+    until(lambda: effects.count("Stumbling") == len(BY_NAME), 10, what="one late job each")
     assert one(app, ALL_IN_THE_FUTURE)
     assert worker.terminate() == 0
 

@@ -31,7 +31,7 @@ class Invoice(Job, policy="system", queue="invoices", priority=50):
     def perform(self, session: Session) -> None: ...
 
 
-class Letter(Job, policy="system"):
+class Mailing(Job, policy="system"):
     to: Mapped[str] = arg(default="ada")
 
     def perform(self, session: Session) -> None: ...
@@ -67,7 +67,7 @@ def setting(session: Session, name: str = "magik_sa.wake") -> str:
 
 
 def test_a_mixture_of_classes_is_there_once_the_transaction_has_committed(session: Session, engine: Engine) -> None:
-    jobs = [Invoice(number=1, lines=["a"]), Letter(), Letter(to="bob"), Invoice(number=2)]
+    jobs = [Invoice(number=1, lines=["a"]), Mailing(), Mailing(to="bob"), Invoice(number=2)]
     assert bulk_enqueue(session, jobs) == 4
     assert rows(engine) == []
     session.commit()
@@ -131,10 +131,10 @@ def test_odd_text_comes_through_every_driver(engine: Engine, driver: str) -> Non
     odd = '%s :name $1 {"a",NULL} \\ \' " \n 🦄 é'
     other = create_engine(engine.url.set(drivername=f"postgresql+{driver}"))
     with Session(other) as session, session.begin():
-        assert bulk_enqueue(session, [Letter(to=odd), Letter(to="NULL"), Invoice(number=1, card=odd)]) == 3
+        assert bulk_enqueue(session, [Mailing(to=odd), Mailing(to="NULL"), Invoice(number=1, card=odd)]) == 3
     other.dispose()
     with Session(engine) as session:
-        assert set(session.scalars(select(Letter.to).where(Letter.to.is_not(None)))) == {odd, "NULL"}
+        assert set(session.scalars(select(Mailing.to).where(Mailing.to.is_not(None)))) == {odd, "NULL"}
         assert session.scalars(select(Invoice.card).where(Invoice.card.is_not(None))).all() == [odd]
 
 
@@ -142,15 +142,15 @@ def test_odd_text_comes_through_every_driver(engine: Engine, driver: str) -> Non
 
 
 def test_a_rollback_takes_them_along(session: Session, engine: Engine) -> None:
-    bulk_enqueue(session, [Letter() for _ in range(10)])
+    bulk_enqueue(session, [Mailing() for _ in range(10)])
     session.rollback()
     assert rows(engine) == []
 
 
 def test_a_savepoint_takes_its_own_along(session: Session, engine: Engine) -> None:
-    bulk_enqueue(session, [Letter(to="kept")])
+    bulk_enqueue(session, [Mailing(to="kept")])
     with pytest.raises(ZeroDivisionError), session.begin_nested():
-        bulk_enqueue(session, [Letter(to="ghost")])
+        bulk_enqueue(session, [Mailing(to="ghost")])
         raise ZeroDivisionError
     session.commit()
     assert [row["args"] for row in rows(engine)] == [{"to": "kept"}]
@@ -186,7 +186,7 @@ def test_repeats_are_passed_over_and_say_so(session: Session, engine: Engine) ->
     session.add(live)
     session.commit()
     jobs = [Invoice(number=number % 150) for number in range(300)]
-    assert bulk_enqueue(session, [*jobs, Letter()]) == 150
+    assert bulk_enqueue(session, [*jobs, Mailing()]) == 150
     session.commit()
     there = {row["args"].get("number"): row["id"] for row in rows(engine)}
     assert len(there) == 151
@@ -208,7 +208,7 @@ def test_a_repeat_of_a_call_before_can_be_given_again(session: Session) -> None:
 
 
 def test_a_job_that_is_given_twice_is_added_once(session: Session, engine: Engine) -> None:
-    jobs = [Letter(), Invoice(number=1)]
+    jobs = [Mailing(), Invoice(number=1)]
     assert bulk_enqueue(session, [*jobs, *jobs]) == 2
     assert bulk_enqueue(session, jobs) == 0
     session.commit()
@@ -229,18 +229,18 @@ def test_keys_are_inserted_in_the_one_order_for_everybody(session: Session, engi
 
 
 def pending(session: Session) -> Any:
-    session.add(job := Letter())
+    session.add(job := Mailing())
     return job
 
 
 def persistent(session: Session) -> Any:
-    session.add(job := Letter())
+    session.add(job := Mailing())
     session.flush()
     return job
 
 
 def detached(session: Session) -> Any:
-    session.add(job := Letter())
+    session.add(job := Mailing())
     session.commit()
     session.expunge(job)
     return job
@@ -263,14 +263,14 @@ def changed(session: Session) -> Any:
 
 
 def odd_context(session: Session) -> Any:
-    job = Letter()
+    job = Mailing()
     job.context = {"who": object()}
     return job
 
 
 WRONG: dict[str, tuple[Any, str, str]] = {
     "a dict": (lambda _: {"to": "ada"}, "MAGIK_NOT_ENQUEUEABLE", r"jobs\[3\] is a dict"),
-    "a class": (lambda _: Letter, "MAGIK_NOT_ENQUEUEABLE", r"jobs\[3\] is a "),
+    "a class": (lambda _: Mailing, "MAGIK_NOT_ENQUEUEABLE", r"jobs\[3\] is a "),
     "pending": (pending, "MAGIK_NOT_ENQUEUEABLE", r"jobs\[3\].*in a Session"),
     "persistent": (persistent, "MAGIK_NOT_ENQUEUEABLE", r"jobs\[3\].*in a Session"),
     "detached": (detached, "MAGIK_NOT_ENQUEUEABLE", r"jobs\[3\].*in a Session"),
@@ -278,9 +278,9 @@ WRONG: dict[str, tuple[Any, str, str]] = {
     "own table": (lambda _: Filed(), "MAGIK_NOT_ENQUEUEABLE", r"jobs\[3\].*Filed.*table of its own"),
     "changed in place": (changed, "MAGIK_ARGS_INVALID", r"jobs\[3\]: lines: .*NUL"),
     "context": (odd_context, "MAGIK_ARGS_INVALID", r"jobs\[3\]: context: .*not JSON"),
-    "no time": (lambda _: Letter(run_at=literal_column("NULL")), "MAGIK_ARGS_INVALID", r"jobs\[3\]: run_at"),
+    "no time": (lambda _: Mailing(run_at=literal_column("NULL")), "MAGIK_ARGS_INVALID", r"jobs\[3\]: run_at"),
     "two times": (
-        lambda _: Letter(run_at=func.unnest(literal_column("ARRAY[now(), now()]"))),
+        lambda _: Mailing(run_at=func.unnest(literal_column("ARRAY[now(), now()]"))),
         "MAGIK_ARGS_INVALID",
         r"jobs\[3\]: run_at",
     ),
@@ -293,7 +293,7 @@ def test_what_is_no_new_job_is_named_and_nothing_is_written(session: Session, en
     job = make(session)
     before = rows(engine)
     with pytest.raises(EnqueueError, match=told) as refused:
-        bulk_enqueue(session, [Letter(), Letter(), Letter(), job, Letter()])
+        bulk_enqueue(session, [Mailing(), Mailing(), Mailing(), job, Mailing()])
     assert refused.value.code == code
     with session.no_autoflush:
         assert session.scalars(text("SELECT count(*) FROM magik_jobs")).one() <= len(before) + (wrong == "persistent")
@@ -303,7 +303,7 @@ def test_what_is_no_new_job_is_named_and_nothing_is_written(session: Session, en
 
 def test_what_holds_no_jobs_is_refused(session: Session) -> None:
     nothing: Any
-    for nothing in (Letter(), None, 3):
+    for nothing in (Mailing(), None, 3):
         with pytest.raises(EnqueueError, match="MAGIK_NOT_ENQUEUEABLE: jobs: "):
             bulk_enqueue(session, nothing)
 
@@ -312,7 +312,7 @@ def test_a_session_that_has_to_be_awaited_is_refused_with_the_form_that_works(se
     other: Any
     for other in (AsyncSession(), Session, None):
         with pytest.raises(EnqueueError, match="MAGIK_SYNC_SESSION_REQUIRED.*run_sync"):
-            bulk_enqueue(other, [Letter()])
+            bulk_enqueue(other, [Mailing()])
 
 
 def test_what_was_inserted_before_the_fault_goes_with_the_transaction(
@@ -321,7 +321,7 @@ def test_what_was_inserted_before_the_fault_goes_with_the_transaction(
     monkeypatch.setattr(bulk, "CHUNK_ROWS", 2)
     wrong: Any = object()
     with pytest.raises(EnqueueError, match=r"jobs\[3\]"), session.begin_nested():
-        bulk_enqueue(session, [Letter(), Letter(), Letter(), wrong])
+        bulk_enqueue(session, [Mailing(), Mailing(), Mailing(), wrong])
     session.commit()
     assert rows(engine) == []
 
@@ -332,11 +332,11 @@ def test_what_was_inserted_before_the_fault_goes_with_the_transaction(
 def test_a_chunk_ends_by_its_rows_or_by_their_size(session: Session, engine: Engine) -> None:
     sent: list[int] = []
     event.listen(engine, "before_cursor_execute", lambda *_: sent.append(1))
-    assert bulk_enqueue(session, (Letter() for _ in range(bulk.CHUNK_ROWS + 1))) == bulk.CHUNK_ROWS + 1
+    assert bulk_enqueue(session, (Mailing() for _ in range(bulk.CHUNK_ROWS + 1))) == bulk.CHUNK_ROWS + 1
     assert len(sent) == 2
     sent.clear()
     large = "x" * (bulk.CHUNK_BYTES // 20)
-    assert bulk_enqueue(session, [Letter(to=large) for _ in range(41)]) == 41
+    assert bulk_enqueue(session, [Mailing(to=large) for _ in range(41)]) == 41
     assert len(sent) == 3
 
 
@@ -351,7 +351,7 @@ def test_a_hundred_thousand_out_of_a_generator_take_the_memory_of_one_chunk(sess
     def jobs() -> Iterator[Job]:
         nonlocal early, late
         for number in range(100_000):
-            yield Letter()
+            yield Mailing()
             if number == 10_000:
                 early = process.memory_info().rss
         late = process.memory_info().rss
@@ -365,18 +365,18 @@ def test_a_hundred_thousand_out_of_a_generator_take_the_memory_of_one_chunk(sess
 
 
 def test_who_is_not_to_be_woken_is_not_and_the_setting_is_put_back(session: Session) -> None:
-    bulk_enqueue(session, [Letter()], wake=False)
+    bulk_enqueue(session, [Mailing()], wake=False)
     assert setting(session) == ""
     session.execute(text("SET LOCAL magik_sa.wake = 'off'"))
     for wake in (False, True):
-        bulk_enqueue(session, [Letter()], wake=wake)
+        bulk_enqueue(session, [Mailing()], wake=wake)
         assert setting(session) == "off", "the application had said so itself"
 
 
 def test_the_setting_is_put_back_when_the_insert_fails_in_a_savepoint(session: Session) -> None:
     session.execute(text("ALTER TABLE magik_jobs ADD CHECK (queue <> 'closed')"))
     with pytest.raises(DBAPIError), session.begin_nested():
-        bulk_enqueue(session, [Letter(queue="closed")], wake=False)
+        bulk_enqueue(session, [Mailing(queue="closed")], wake=False)
     assert setting(session) == ""
 
 
@@ -384,5 +384,5 @@ def test_the_setting_is_put_back_when_a_later_job_is_refused(session: Session, m
     monkeypatch.setattr(bulk, "CHUNK_ROWS", 1)
     wrong: Any = object()
     with pytest.raises(EnqueueError):
-        bulk_enqueue(session, [Letter(), wrong], wake=False)
+        bulk_enqueue(session, [Mailing(), wrong], wake=False)
     assert setting(session) == ""

@@ -53,7 +53,7 @@ class Count(OfTenant):
     def perform(self, session: Session) -> None: ...
 
 
-class Recount(Count):
+class CountAgain(Count):
     depth: Mapped[int] = arg(default=3)
 
 
@@ -139,13 +139,13 @@ def test_the_guard_keeps_other_classes_from_the_cast(session: Session, first: Co
 
 
 def test_an_attribute_of_a_parent_asks_its_children_too(session: Session, first: Count) -> None:
-    child = Recount(tenant_id=T, whole=77)
+    child = CountAgain(tenant_id=T, whole=77)
     session.add(child)
     session.commit()
     assert set(session.scalars(select(Count).where(Count.tenant_id == T))) == {first, child}
-    assert session.scalars(select(Recount).where(Recount.tenant_id == T)).one() is child
+    assert session.scalars(select(CountAgain).where(CountAgain.tenant_id == T)).one() is child
     assert set(session.scalars(select(Job).where(OfTenant.tenant_id == T))) == {first, child}
-    assert session.scalars(select(Count).where(Recount.depth == 3)).one() is child
+    assert session.scalars(select(Count).where(CountAgain.depth == 3)).one() is child
 
 
 def test_every_job_can_be_asked_for_at_once(session: Session, first: Count) -> None:

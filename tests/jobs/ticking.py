@@ -152,7 +152,7 @@ KINDS = (
 BY_NAME: dict[str, Any] = {kind.__name__: kind for kind in KINDS}
 
 
-class Failing(Job, policy="system"):
+class Stumbling(Job, policy="system"):
     """Its schedules fail, each in its own way, until there is a table `mended`."""
 
     schedule = tuple(
