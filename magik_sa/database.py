@@ -24,6 +24,7 @@ POOLER_ROUNDS = 10
 FULL = ("too many clients", "too many connections", "remaining connection slots")
 UNDEFINED_TABLE = "42P01"
 FREE = "SELECT FROM {schema}magik_jobs LIMIT 0"  # reads nothing, and waits as a claim would where the table is locked
+TRANSACTIONAL = 'Give the worker a Session on an engine without isolation_level="AUTOCOMMIT".'
 PATIENCE = 2.0  # seconds for an answer that one session gives at once, whatever another does
 
 
@@ -72,7 +73,16 @@ def check_engine(engine: Engine, threads: int) -> Iterator[MagikError]:
     """The application's way leads to our tables, and all threads can go it at once; a pool keeps the connections."""
     with ExitStack() as stack:
         application, *_ = [stack.enter_context(engine.connect()) for _ in range(min(threads, room(engine)))]
+        yield from check_transactions(application)
         yield from check_tables(application)
+
+
+def check_transactions(application: Connection) -> Iterator[MagikError]:
+    """A job's work and its end are one transaction; in AUTOCOMMIT each statement would be one of its own."""
+    driver: Any = application.connection.dbapi_connection
+    if driver.autocommit:  # SQLAlchemy's get_isolation_level() asks the server, which does not know
+        fault = "The Session's engine is in AUTOCOMMIT: what a failed job has written would stay."
+        yield BootError("MAGIK_SESSION_INVALID", fault, field="session", remedy=TRANSACTIONAL)
 
 
 def check_tables(application: Connection) -> Iterator[MagikError]:

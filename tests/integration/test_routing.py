@@ -198,3 +198,15 @@ def test_what_no_thread_can_use_is_refused(engine: Engine) -> None:
         with pytest.raises(BootRefused, match="MAGIK_SESSION_INVALID") as refused:
             Worker(session=given).boot()
         assert what in str(refused.value)
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_worker_without_transactions_is_refused(engine: Engine, driver: str) -> None:
+    """What a job writes before it fails has to go back."""
+    url = engine.url.set(drivername=f"postgresql+{driver}")
+    autocommit = create_engine(url, isolation_level="AUTOCOMMIT", pool_size=10)
+    for given in (autocommit, create_engine(url, pool_size=10).execution_options(isolation_level="AUTOCOMMIT")):
+        with pytest.raises(BootRefused) as refused:
+            Worker(session=sessionmaker(given)).boot()
+        assert "MAGIK_SESSION_INVALID: The Session's engine is in AUTOCOMMIT" in str(refused.value)
+        given.dispose()
