@@ -18,7 +18,7 @@ SESSION: Any = None
 TENANT = UUID(int=7)
 
 
-class Report(Job, policy="system", name="schedule_class.report"):
+class Digest(Job, policy="system", name="schedule_class.report"):
     schedule = (
         Schedule(every="1h", args={"tenant": TENANT, "region": "eu"}),
         Schedule(cron="0 3 * * *", zone="Europe/Paris", name="us", args={"tenant": str(TENANT), "region": "us"}),
@@ -80,7 +80,7 @@ def jobs(cls: type[Job], number: int) -> list[Job]:
 
 def test_one_schedule_or_several_are_declared_and_none_is_none() -> None:
     assert made().__magik__.schedules == (HOURLY,)
-    assert [schedule.name for schedule in Report.__magik__.schedules] == [None, "us"]
+    assert [schedule.name for schedule in Digest.__magik__.schedules] == [None, "us"]
     assert made(schedule=()).__magik__.schedules == ()
     assert Job.__magik__.schedules == ()
 
@@ -92,8 +92,8 @@ def test_a_schedule_is_inherited_like_any_option_and_can_be_taken_back() -> None
 
 def test_a_tick_makes_one_job_with_the_arguments_of_its_schedule() -> None:
     for number, region in enumerate(["eu", "us"]):
-        (job,) = jobs(Report, number)
-        assert isinstance(job, Report)
+        (job,) = jobs(Digest, number)
+        assert isinstance(job, Digest)
         assert (job.tenant, job.region, job.pages) == (TENANT, region, [])
 
 
