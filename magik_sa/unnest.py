@@ -75,8 +75,10 @@ def _moment(moment: Any) -> str | None:
 
 
 def _interval(delay: timedelta) -> str:
-    """Days apart from seconds, as the drivers do: a day in a zone may have 23 hours."""
-    return f"{delay.days} days {delay.seconds} seconds {delay.microseconds} microseconds"
+    """Days apart from seconds, as the drivers do: a day in a zone may have 23 hours. Each with its sign, as one alone
+    would count for what follows under IntervalStyle sql_standard.
+    """
+    return f"{delay.days:+d} days {delay.seconds:+d} seconds {delay.microseconds:+d} microseconds"
 
 
 def _json(value: Any, field: str) -> str:

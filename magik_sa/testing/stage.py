@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from ..enqueue import Job
 from ..job_session import for_runs, read_committed
-from .target import Factory, Target, bind_of, connection_of, maker_of, refuse_what_is_none
+from .target import Factory, Target, bind_of, connection_of, maker_of, refuse_autocommit, refuse_what_is_none
 
 JOBS: Final = Job.__table__
 
@@ -62,6 +62,7 @@ def _bind(sessions: scoped_session[Any]) -> Engine | Connection:
 
 
 def _stage(connection: Connection, sessions: scoped_session[Session]) -> Stage:
+    refuse_autocommit(connection)
     enclosed, own = connection.in_transaction(), for_runs(sessions)
     if enclosed:
         factory: Any = own.session_factory

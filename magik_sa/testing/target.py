@@ -54,6 +54,13 @@ def connection_of(session: Session) -> Connection:
     return session.connection(bind_arguments={"bind": bind_of(session)})
 
 
+def refuse_autocommit(connection: Connection) -> None:
+    """Raise `KitError` ``MAGIK_TEST_TARGET_INVALID``: a worker refuses it too, as nothing of a job would go back."""
+    driver: Any = connection.connection.dbapi_connection
+    if driver.autocommit:
+        raise _invalid("It is in AUTOCOMMIT, where what a failed job has written would stay.")
+
+
 @contextmanager
 def reading(where: Target) -> Iterator[Session]:
     """A Session to look with: the test's own, which flushes nothing for it, or one that is closed again."""

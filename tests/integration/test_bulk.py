@@ -86,6 +86,7 @@ WAYS: list[dict[str, Any]] = [
     {"run_at": func.now()},
     {"run_at": func.now() + timedelta(days=400)},
     {"run_at": func.now() - timedelta(days=1)},
+    {"run_at": func.now() + timedelta(seconds=-1)},
     {"run_at": func.date_trunc("day", func.now())},
     {"run_at": literal_column("now() + interval '1 month'")},
     {"run_at": select(func.now() + timedelta(hours=1)).scalar_subquery()},
@@ -99,6 +100,7 @@ def test_a_row_is_what_add_makes_of_the_same_job(
     session: Session, engine: Engine, way: dict[str, Any], zone: str
 ) -> None:
     session.execute(text(f"SET LOCAL TimeZone = '{zone}'"))
+    session.execute(text("SET LOCAL IntervalStyle = 'sql_standard'"))  # in which one sign stands for all that follows
     token = context.set({"actor": "ada", "tenants": [1]})
     added, bulked = Invoice(number=1, card="4111", **way), Invoice(number=1, card="4111", **way)
     context.reset(token)

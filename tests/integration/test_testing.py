@@ -690,6 +690,17 @@ def test_a_worker_that_listens_sees_the_clock_move(database: str, engine: Engine
 # ---- what can be given
 
 
+def test_what_keeps_no_transaction_is_refused(engine: Engine) -> None:
+    """A job that fails would leave behind what it wrote, which no worker lets it."""
+    committing = engine.execution_options(isolation_level="AUTOCOMMIT")
+    for where in (committing, sessionmaker(committing), OrmSession(committing)):
+        with pytest.raises(KitError, match="AUTOCOMMIT") as refused:
+            drain(where)
+        assert refused.value.code == "MAGIK_TEST_TARGET_INVALID"
+        if isinstance(where, OrmSession):
+            where.close()
+
+
 @pytest.mark.parametrize("call", [drain, lambda where: enqueued(where, Deposit), lambda where: Clock(where).move("1s")])
 def test_what_is_no_place_for_jobs_is_refused(call: Callable[[Any], object], database: str) -> None:
     asynchronous = create_async_engine(make_url(database).set(drivername="postgresql+asyncpg"))
