@@ -65,6 +65,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_JOB_INTERRUPTED": "The worker's process or its locking connection died while the job ran.",
     "MAGIK_JOB_TIMEOUT": "Do less in one job, or give its Retries a longer timeout.",
     "MAGIK_POLICY_DENIED": "The job's policy said no.",
+    "MAGIK_POLICY_INVALID": "Have the policy return True or False, by a plain function.",
     "MAGIK_SESSION_CLOSED": "Leave the Session of a job open; it is closed when the job has ended.",
     "MAGIK_ON_SCHEDULE_INVALID": "Yield objects of job classes, and leave commit and rollback to the scheduler.",
     # worker: the process ends with a failure code
