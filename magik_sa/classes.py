@@ -12,7 +12,7 @@ from sqlalchemy import Column
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.orm import MappedColumn
 
-from .args import Argument, arguments_in
+from .args import Argument, arguments_in, unmapped_in, without_mapped
 from .attribute import ArgumentAttribute
 from .body import BODY, ELSEWHERE, LATER, METHODS, options_in
 from .calling import method, misfit
@@ -114,8 +114,21 @@ def _check(cls: Any, job: Any, own_table: bool) -> None:
     if columns and not own_table:
         what = f"{cls.__qualname__}.{columns[0]} is a column, and the class has no table of its own."
         raise DeclarationError("MAGIK_COLUMN_WITHOUT_TABLE", what, field=columns[0])
+    _refuse_unmapped(cls)
     declaration.check()
     check_source(cls, job)
+
+
+def _refuse_unmapped(cls: Any) -> None:
+    """Tell of an argument that lacks its Mapped. A private name is none, and its annotation means nothing here."""
+    if getattr(cls, "__allow_unmapped__", False):
+        return
+    names = [*unmapped_in(cls)]
+    for name in names:
+        if not name.startswith("_"):
+            raise without_mapped(cls, name)
+    if names:
+        cls.__annotations__ = {name: hint for name, hint in cls.__annotations__.items() if name not in names}
 
 
 def _check_methods(cls: Any, job: Any) -> None:

@@ -114,6 +114,17 @@ def test_an_on_schedule_that_is_refused_is_told_how_it_is_written(on_schedule: o
     assert error.remedy.startswith("Write a @classmethod `def on_schedule(cls, session)`")
 
 
+OWN: dict[str, Any] = {"__tablename__": "refused"}
+
+
+@pytest.mark.parametrize("own", [{}, OWN], ids=["no table", "its own table"])
+@pytest.mark.parametrize("hint", [int, "int", "NoSuchType", "list[Any]", list[int]])
+def test_an_argument_that_is_not_mapped_is_told_so(hint: object, own: dict[str, Any]) -> None:
+    error = refusal(__annotations__={"tenant_id": hint}, **own)
+    assert (error.code, error.field) == ("MAGIK_ARG_DECLARATION", "tenant_id")
+    assert error.what == "Refused.tenant_id is not annotated with Mapped[...]."
+
+
 MISSPELT: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("polcy", {"polcy": "system"}, {}, "policy"),
     ("Queue", {"Queue": "q"}, {}, "queue"),

@@ -460,3 +460,29 @@ def test_no_argument_is_suggested_that_is_given_already_or_looks_nothing_alike()
     unknown = {"iban": 2}
     with pytest.raises(EnqueueError, match="iban: .* has no such argument. Correct"):
         Tenanted(**unknown)
+
+
+class Hinted(Job, policy="system", name="test_job_class.Hinted"):
+    tenant_id: Mapped[int] = arg()
+    limit: ClassVar[int]
+    rate: ClassVar[int] = 5
+    plain: int = 7
+    _cache: dict[str, int]
+
+    def perform(self, session: Session) -> None:
+        self._cache = {}
+
+
+class Unmapped(Job, policy="system", name="test_job_class.Unmapped"):
+    __allow_unmapped__ = True
+    note: str
+
+    def perform(self, session: Session) -> None: ...
+
+
+def test_what_is_no_attribute_of_jobs_or_private_needs_no_mapped() -> None:
+    assert set(Hinted.__magik__.arguments) == {"tenant_id"}
+    assert not Unmapped.__magik__.arguments
+    job = Hinted(tenant_id=1)
+    job.perform(Session())
+    assert (job._cache, job.plain) == ({}, 7)
