@@ -339,10 +339,11 @@ def test_a_schedule_that_there_is_not_is_neither_paused_nor_resumed(
 ) -> None:
     write(MINE)
     with connection.begin():
-        for asked in (
+        asking: list[Callable[[str], bool]] = [
             lambda name: recurring.pause(connection, name, by="ada"),
             lambda name: recurring.resume(connection, name),
-        ):
+        ]
+        for asked in asking:
             with pytest.raises(EnqueueError, match="MAGIK_SCHEDULE_UNKNOWN") as unknown:
                 asked(MINE.name[:-1])
             assert unknown.value.what == f"There is no schedule {MINE.name[:-1]!r}; did you mean {MINE.name!r}?"

@@ -467,10 +467,11 @@ class Hinted(Job, policy="system", name="test_job_class.Hinted"):
     limit: ClassVar[int]
     rate: ClassVar[int] = 5
     plain: int = 7
-    _cache: dict[str, int]
+    if not TYPE_CHECKING:  # which take it for a keyword of the constructor
+        _cache: dict[str, int]
 
     def perform(self, session: Session) -> None:
-        self._cache = {}
+        self._cache: dict[str, int] = {}
 
 
 class Unmapped(Job, policy="system", name="test_job_class.Unmapped"):
@@ -485,4 +486,4 @@ def test_what_is_no_attribute_of_jobs_or_private_needs_no_mapped() -> None:
     assert not Unmapped.__magik__.arguments
     job = Hinted(tenant_id=1)
     job.perform(Session())
-    assert (job._cache, job.plain) == ({}, 7)
+    assert (vars(job)["_cache"], job.plain) == ({}, 7)
