@@ -68,7 +68,7 @@ class Hasty(Refused, policy="system"):
     retries = Retries(times=5, backoff="constant", base="1ms")
 
 
-class Lasting(Deposit, policy="system"):
+class Lasting(Deposit, policy="system", name="kit.Lasting"):
     """Waits in the server for longer than it may."""
 
     retries = Retries(times=1, timeout="200ms", backoff="constant", base="10m")
