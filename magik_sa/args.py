@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from inspect import get_annotations
-from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints, overload
+from typing import Any, ClassVar, Final, TypeVar, get_args, get_origin, get_type_hints, overload
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy.orm import Mapped
+from sqlalchemy.orm.base import _MappedAnnotationBase as MappedBase
 
 from .errors import DeclarationError
 from .storable import encoded, invalid
@@ -28,6 +29,7 @@ T = TypeVar("T")
 MISSING: Final[Any] = object()
 LARGEST_INTEGER: Final = 2**63 - 1
 _MAPPED = re.compile(r"(\w+\.)*Mapped\[")
+_KNOWN = re.compile(r"Mapped\[|\bClassVar\b")
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,14 +175,34 @@ def arguments_in(cls: type, *, bare: bool) -> Iterator[Argument]:
             yield _argument(cls, name, annotation, spec)
 
 
+def unmapped_in(cls: type) -> Iterator[str]:
+    """Names that the body of `cls` annotates without Mapped[...] and gives no value, which SQLAlchemy refuses."""
+    for name, hint in get_annotations(cls).items():
+        if (
+            name not in vars(cls)
+            and not (name.startswith("__") and name.endswith("__"))
+            and not _is_known(cls, name, hint)
+        ):
+            yield name
+
+
+def _is_known(cls: type, name: str, hint: Any) -> bool:
+    """Whether SQLAlchemy knows what to make of it: a Mapped of some kind, or what is no attribute of objects."""
+    if isinstance(hint, str) and _KNOWN.search(hint):
+        return True
+    try:
+        origin = get_origin(found := _evaluated(cls, name, hint))
+    except Exception:
+        return False
+    return found is ClassVar or origin is ClassVar or (isinstance(origin, type) and issubclass(origin, MappedBase))
+
+
 def _mapped(cls: type, name: str, hint: Any) -> Any:
     """The T of ``Mapped[T]``; MISSING for an annotation of another kind."""
     if isinstance(hint, str) and not _MAPPED.match(hint):
         return MISSING
-    names = ChainMap(sys.modules[cls.__module__].__dict__, {cls.__name__: cls}, dict(vars(cls)))
-    holder = type(cls.__name__, (), {"__annotations__": {name: hint}, "__module__": cls.__module__})
     try:
-        hint = get_type_hints(holder, dict(names), include_extras=True)[name]
+        hint = _evaluated(cls, name, hint)
     except NameError as error:
         raise _unusable(
             cls, name, f"names a type that its module does not have when it is imported ({error})"
@@ -188,9 +210,15 @@ def _mapped(cls: type, name: str, hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Mapped else MISSING
 
 
+def _evaluated(cls: type, name: str, hint: Any) -> Any:
+    names = ChainMap(sys.modules[cls.__module__].__dict__, {cls.__name__: cls}, dict(vars(cls)))
+    holder = type(cls.__name__, (), {"__annotations__": {name: hint}, "__module__": cls.__module__})
+    return get_type_hints(holder, dict(names), include_extras=True)[name]
+
+
 def _argument(cls: type, name: str, annotation: Any, spec: Spec) -> Argument:
     if annotation is MISSING:
-        raise _unusable(cls, name, "is not annotated with Mapped[...]")
+        raise without_mapped(cls, name)
     try:
         argument = Argument(name, annotation, TypeAdapter(annotation), spec)
     except (PydanticUserError, TypeError, NameError) as error:
@@ -205,6 +233,11 @@ def _check_default(cls: type, argument: Argument) -> None:
         argument.default()
     except Exception as error:
         raise _unusable(cls, argument.name, "has a default that it does not accept itself") from error
+
+
+def without_mapped(cls: type, name: str) -> DeclarationError:
+    """The refusal of an annotation that is not Mapped[...]."""
+    return _unusable(cls, name, "is not annotated with Mapped[...]")
 
 
 def _unusable(cls: type, name: str, why: str) -> DeclarationError:

@@ -6,10 +6,13 @@ import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from traceback import walk_tb
+from types import FrameType
 
 from sqlalchemy.orm import configure_mappers
 
 from .database import check_server
+from .display import harmless
 from .errors import BootError, BootRefused, MagikError
 from .failure import first_line
 from .job import Job, declared
@@ -63,11 +66,28 @@ def import_modules(modules: tuple[str, ...]) -> Iterator[MagikError]:
         try:
             importlib.import_module(name)
         except MagikError as error:
-            yield error
+            yield placed(error, name)
         except BaseException as error:  # a module may raise anything, SystemExit included
             yield BootError(
                 "MAGIK_MODULE_IMPORT_FAILED", f"Importing {name!r} failed: {first_line(error)}.", field="modules"
             )
+
+
+def placed(error: MagikError, module: str) -> MagikError:
+    """The same error, told with where the application made it: the innermost line that is the application's own."""
+    ours = [(frame, line) for frame, line in walk_tb(error.__traceback__) if not _is_library(frame)]
+    if ours and not isinstance(error, BootRefused):
+        frame, line = ours[-1]
+        where = f"{frame.f_globals.get('__name__', module)} ({frame.f_code.co_filename}:{line})"
+        error.what = f"In {harmless(where)}: {error.what}"
+        error.args = (error.code, error.what)
+    return error
+
+
+def _is_library(frame: FrameType) -> bool:
+    """By the module's name: code that dataclasses and the like write has no file."""
+    root = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return root in ("magik_sa", "sqlalchemy", "pydantic", "_frozen_importlib") or root in sys.stdlib_module_names
 
 
 def check_mappers() -> Iterator[MagikError]:

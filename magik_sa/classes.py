@@ -5,19 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
-from typing import Any, NamedTuple
+from inspect import getattr_static
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Column
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.orm import MappedColumn
 
-from .args import Argument, arguments_in
+from .args import Argument, arguments_in, unmapped_in, without_mapped
 from .attribute import ArgumentAttribute
 from .body import BODY, ELSEWHERE, LATER, METHODS, options_in
+from .calling import method, misfit
 from .declaration import Declaration
 from .errors import DeclarationError
 from .source import check_source
+
+CALLED: Final = {"perform": ("session",), "on_failure": ("session", "error")}  # and what they are called with
 
 
 class Own(NamedTuple):
@@ -103,8 +106,7 @@ def _refuse_reserved(cls: Any, arguments: Mapping[str, Argument], reserved: set[
 
 def _check(cls: Any, job: Any, own_table: bool) -> None:
     declaration = cls.__magik__
-    if fault := _unfit(cls.perform, job.perform):
-        raise DeclarationError("MAGIK_OPTION_INVALID", f"{cls.__qualname__}: {fault}.", field="perform")
+    _check_methods(cls, job)
     if own_table and declaration.idempotent_by:
         what = f"{cls.__qualname__} has a table of its own and idempotent_by."
         raise DeclarationError("MAGIK_IDEMPOTENT_BY_UNSUPPORTED", what, field="idempotent_by")
@@ -112,21 +114,34 @@ def _check(cls: Any, job: Any, own_table: bool) -> None:
     if columns and not own_table:
         what = f"{cls.__qualname__}.{columns[0]} is a column, and the class has no table of its own."
         raise DeclarationError("MAGIK_COLUMN_WITHOUT_TABLE", what, field=columns[0])
+    _refuse_unmapped(cls)
     declaration.check()
     check_source(cls, job)
 
 
-def _unfit(perform: Any, inherited: Any) -> str | None:
-    """Why calling it as ``perform(self, session)`` would not do the work; None where it would."""
-    if perform is inherited or not callable(perform):
-        return "has no perform(self, session); a class that is only a parent says __abstract__ = True"
-    if any(is_kind(perform) for is_kind in (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)):
-        return "perform is async or a generator: it would be made and dropped, and the job be done"
-    try:
-        signature(perform).bind("self", "session")
-    except TypeError:
-        return "perform has to take (self, session)"
-    return None
+def _refuse_unmapped(cls: Any) -> None:
+    """Tell of an argument that lacks its Mapped. A private name is none, and its annotation means nothing here."""
+    if getattr(cls, "__allow_unmapped__", False):
+        return
+    names = [*unmapped_in(cls)]
+    for name in names:
+        if not name.startswith("_"):
+            raise without_mapped(cls, name)
+    if names:
+        cls.__annotations__ = {name: hint for name, hint in cls.__annotations__.items() if name not in names}
+
+
+def _check_methods(cls: Any, job: Any) -> None:
+    """Refuse a class whose methods, called as they will be, would not do their work."""
+    if cls.perform is job.perform:
+        what = f"{cls.__qualname__} has no perform."
+        remedy = "Write `def perform(self, session)`; a class that is only a parent says __abstract__ = True."
+        raise DeclarationError("MAGIK_OPTION_INVALID", what, field="perform", remedy=remedy)
+    for name, given in CALLED.items():
+        if fault := misfit(method(cls, name), *given):
+            remedy = f"Write a plain `def {name}({', '.join(['self', *given])})`."
+            what = f"{cls.__qualname__}.{name} {fault}."
+            raise DeclarationError("MAGIK_OPTION_INVALID", what, field=name, remedy=remedy)
 
 
 def _has_table_of_its_own(cls: Any, job: Any) -> bool:

@@ -36,6 +36,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_NOT_ENQUEUEABLE": "Give bulk_enqueue new jobs; those of a class with its own table go to session.add().",
     "MAGIK_SYNC_SESSION_REQUIRED": "Give a Session or scoped_session; with an AsyncSession: await session.run_sync(…).",
     "MAGIK_ONCE_WITHOUT_KEY": "Declare idempotent_by in the class, or give a key: once(session, key, scope=…).",
+    "MAGIK_SCHEDULE_UNKNOWN": "Use a name that `magik jobs status` shows; a worker writes the rows when it starts.",
     "MAGIK_UNKNOWN_JOB_READ_ONLY": "Import the module that declares the class, then change or delete the job.",
     # boot: all found at once, exit code 2
     "MAGIK_SETTING_INVALID": "Correct the named option, environment variable or [tool.magik_sa] key.",
@@ -65,6 +66,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_JOB_INTERRUPTED": "The worker's process or its locking connection died while the job ran.",
     "MAGIK_JOB_TIMEOUT": "Do less in one job, or give its Retries a longer timeout.",
     "MAGIK_POLICY_DENIED": "The job's policy said no.",
+    "MAGIK_POLICY_INVALID": "Have the policy return True or False, by a plain function.",
     "MAGIK_SESSION_CLOSED": "Leave the Session of a job open; it is closed when the job has ended.",
     "MAGIK_ON_SCHEDULE_INVALID": "Yield objects of job classes, and leave commit and rollback to the scheduler.",
     # worker: the process ends with a failure code
@@ -102,7 +104,10 @@ class DeclarationError(MagikError):
 
 
 class EnqueueError(MagikError):
-    """A job cannot be added, or `once` be answered, as asked; raised in the application, before any SQL for it."""
+    """A job cannot be added, `once` be answered, or a schedule be paused, as asked; raised in the application.
+
+    What concerns a job is raised before any SQL for it.
+    """
 
 
 class BootError(MagikError):

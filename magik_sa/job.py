@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, NoReturn, dataclass_transform
 from uuid import UUID
 
@@ -137,6 +139,8 @@ class Job(Declared):
                 "MAGIK_ARGS_INVALID", f"{type(self).__name__} has no jobs of its own: build one of a job class."
             )
         own = {name: given.pop(name) for name in list(given) if name not in declaration.arguments}
+        for name in own:  # first of all: of a misspelt argument it would be said that it is missing
+            self._refuse_unknown(name, declaration.arguments.keys() - given.keys())
         self.id, self.version, self.error_count = uuid7(), 1, 0
         self.queue = declaration.queue if queue is None else queue
         self.priority = declaration.priority if priority is None else priority
@@ -146,13 +150,15 @@ class Job(Declared):
             self.run_at = moment
         fill(self, given)
         for name, value in own.items():
-            self._set_own(name, value)
+            setattr(self, name, value)
 
-    def _set_own(self, name: str, value: Any) -> None:
-        """A keyword that is no argument: a column or relationship of a class with a table of its own."""
-        if name in Job.__mapper__.attrs or name not in type(self).__mapper__.attrs:
-            raise invalid(name, f"{self.__magik__.name} has no such argument")
-        setattr(self, name, value)
+    def _refuse_unknown(self, name: str, left: AbstractSet[str]) -> None:
+        """A keyword that is no argument has to be a column or relationship of a class with a table of its own."""
+        own = {*type(self).__mapper__.attrs.keys()} - {*Job.__mapper__.attrs.keys()}
+        if name not in own:
+            near = get_close_matches(name, sorted({*left, *own, *OPTIONS}), 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise invalid(name, f"{self.__magik__.name} has no such argument{meant}")
 
     @validates("queue")
     def _check_queue(self, field: str, value: object) -> str:
@@ -205,6 +211,7 @@ class Job(Declared):
         return described(self)
 
 
+OPTIONS: Final = ("run_at", "delay", "queue", "priority")  # keywords of every job
 REPEAT: Final = "_magik_repeat_of"
 _declared: dict[str, type[Job]] = {}
 

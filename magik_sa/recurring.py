@@ -9,17 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from . import routing
-from .errors import RunError
+from .errors import EnqueueError, RunError
 from .forked import child_ends
 from .job import Job
 from .schedule import Schedule
+from .storable import text as storable
 from .timeout import Limits
 from .timetable import MINE, Entry, mine, moment, sql
 from .writing import connection_of
@@ -168,21 +170,39 @@ UPDATE {schedules} SET paused_at = NULL, paused_by = NULL, next_run_at = coalesc
  WHERE name = :name"""
 
 
+NAMES: Final = "SELECT name FROM {schedules} ORDER BY name"
+
+
 def pause(connection: Connection | Session, name: str, by: str) -> bool:
-    """Let no tick of this schedule fire from the caller's commit on. Whether there is one that was not paused."""
-    return _one(connection.execute(sql(PAUSE), {"name": name, "by": by}))
+    """Let no tick of this schedule fire from the caller's commit on. False where it is paused already.
+
+    `by` is who wants it so, text of 1 to 255 bytes. Raises `EnqueueError` ``MAGIK_SCHEDULE_UNKNOWN`` for a name that no
+    schedule has, and ``MAGIK_ARGS_INVALID`` for what is no text.
+    """
+    told = {"name": storable(name, "name"), "by": storable(by, "by")}
+    return _one(connection.execute(sql(PAUSE), told)) or _known(connection, name)
 
 
 def resume(connection: Connection | Session, name: str) -> bool:
-    """Let its ticks fire again from the caller's commit on. Whether there is one that was paused.
+    """Let its ticks fire again from the caller's commit on. False where it is not paused. Raises as `pause` does.
 
     What came due before now was left out on purpose and is not made up for: the next tick is the first after now.
     """
-    row = connection.execute(sql(PAUSED), {"name": name}).one_or_none()
+    row = connection.execute(sql(PAUSED), {"name": storable(name, "name")}).one_or_none()
     if row is None:
-        return False
+        return _known(connection, name)
     following = Schedule(**row.declaration).next(moment(row.at), moment(row.now)) if row.at <= row.now else None
     return _one(connection.execute(sql(RESUME), {"name": name, "next": following}))
+
+
+def _known(connection: Connection | Session, name: str) -> Literal[False]:
+    """There is one of this name, with which there was nothing to do."""
+    names = list(connection.execute(sql(NAMES)).scalars())
+    if name in names:
+        return False
+    near = " or ".join(map(repr, get_close_matches(name, names, 3)))
+    what = f"There is no schedule {name!r}{f'; did you mean {near}?' if near else '.'}"
+    raise EnqueueError("MAGIK_SCHEDULE_UNKNOWN", what, field="name")
 
 
 def _one(result: Any) -> bool:

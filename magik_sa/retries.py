@@ -77,7 +77,7 @@ def _span(field: str, value: object) -> timedelta:
     try:
         return duration(value, field=field)
     except DeclarationError as error:
-        raise DeclarationError("MAGIK_RETRIES_INVALID", error.what, field=field) from None
+        raise DeclarationError("MAGIK_RETRIES_INVALID", error.what, field=field, remedy=error.remedy) from None
 
 
 def _seconds(span: timedelta | str) -> float:

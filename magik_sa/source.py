@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction, signature
-from typing import Any
+from typing import Any, Final
 
 from .declaration import Declaration
 from .errors import DeclarationError, EnqueueError
 from .schedule import Schedule
+
+REMEDY: Final = (
+    "Write a @classmethod `def on_schedule(cls, session)`, with a parameter for each of the args, that yields jobs."
+)
 
 
 def check_source(cls: Any, job: Any) -> None:
@@ -17,7 +21,8 @@ def check_source(cls: Any, job: Any) -> None:
     own = getattr_static(cls, "on_schedule")
     overridden = own is not getattr_static(job, "on_schedule")
     if overridden and (fault := _unfit(own)):
-        raise DeclarationError("MAGIK_OPTION_INVALID", f"{cls.__qualname__}.on_schedule {fault}.", field="on_schedule")
+        what = f"{cls.__qualname__}.on_schedule {fault}."
+        raise DeclarationError("MAGIK_OPTION_INVALID", what, field="on_schedule", remedy=REMEDY)
     for schedule in cls.__magik__.schedules:
         if overridden:
             _callable_with(cls, schedule)

@@ -14,7 +14,7 @@ MAX_ARGS_BYTES: Final = int(os.environ.get("MAGIK_MAX_ARGS_BYTES") or 256 * 1024
 
 def invalid(field: str, why: str) -> EnqueueError:
     """The error for the argument or option `field`. `why` never quotes a value: it may be a secret."""
-    return EnqueueError("MAGIK_ARGS_INVALID", f"{field}: {why}.", field=field)
+    return EnqueueError("MAGIK_ARGS_INVALID", f"{field}: {why}{'' if why.endswith('?') else '.'}", field=field)
 
 
 def encoded(value: Any, field: str) -> bytes:

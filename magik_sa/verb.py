@@ -6,10 +6,12 @@ A job class names its verb in its header; ``policy="system"`` says that its jobs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import iscoroutine
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from .errors import DeclarationError
+from .calling import misfit
+from .errors import DeclarationError, RunError
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from .job import Job
 
 SYSTEM: Final = "system"
+REMEDY: Final = "Write a plain function (job, session) that returns True or False."
 
 Policy = Callable[[Any, "Session"], bool]
 P = TypeVar("P", bound=Policy)
@@ -29,7 +32,8 @@ def policy(verb: str) -> Callable[[P], P]:
     """Register a function ``(job, session) -> bool`` as the policy of a verb.
 
     A verb has one policy: another function under the same verb raises `DeclarationError` ``MAGIK_NAME_TAKEN``. The
-    same function again, as after a reload of its module, takes the place of its older self.
+    same function again, as after a reload of its module, takes the place of its older self. What is async, a generator
+    or takes something else is refused with ``MAGIK_OPTION_INVALID``.
     """
     if type(verb) is not str or not verb:
         raise DeclarationError("MAGIK_OPTION_INVALID", f'@policy({verb!r}): write @policy("verb").', field="policy")
@@ -39,6 +43,9 @@ def policy(verb: str) -> Callable[[P], P]:
         )
 
     def register(function: P) -> P:
+        if fault := misfit(function, "job", "session"):
+            what = f"@policy({verb!r}) on {'.'.join(_place(function))}: it {fault}."
+            raise DeclarationError("MAGIK_OPTION_INVALID", what, field="policy", remedy=REMEDY)
         taken = _verbs.get(verb)
         if taken is not None and _place(taken) != _place(function):
             what = f"The verb {verb!r} has the policy {'.'.join(_place(taken))} already."
@@ -50,12 +57,25 @@ def policy(verb: str) -> Callable[[P], P]:
 
 
 def authorise(job: Job, session: Session) -> bool:
-    """Ask the policy of the job's verb. A verb that nobody defined, or that was never named, allows nothing."""
+    """Ask the policy of the job's verb. A verb that nobody defined, or that was never named, allows nothing.
+
+    Raises `RunError` ``MAGIK_POLICY_INVALID`` where the policy answers neither True nor False: an object that merely is
+    there, such as a coroutine nobody awaited, is no leave.
+    """
     verb = type(job).__magik__.policy
     if verb == SYSTEM:
         return True
-    return verb in _verbs and bool(_verbs[verb](job, session))
+    return verb in _verbs and _decided(verb, _verbs[verb](job, session))
+
+
+def _decided(verb: str | None, answer: object) -> bool:
+    if isinstance(answer, bool):
+        return answer
+    if iscoroutine(answer):
+        answer.close()  # or Python warns, later and elsewhere, that it was never awaited
+    what = f"The policy {verb!r} returned {type(answer).__name__}, which is neither True nor False."
+    raise RunError("MAGIK_POLICY_INVALID", what, field="policy")
 
 
 def _place(function: Policy) -> tuple[str, str]:
-    return function.__module__, getattr(function, "__qualname__", repr(function))
+    return getattr(function, "__module__", "?"), getattr(function, "__qualname__", repr(function))

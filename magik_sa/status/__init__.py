@@ -24,7 +24,8 @@ def status(asking: Asking, most: int = MOST) -> Status:
     """Ask for all of it; what may cost most comes last. Counts up to `most` rows of a queue in one state."""
     asked = _Asked(asking)
     workers = asked.each(_worker, "workers", questions.WORKERS, oid=asking.oid)
-    schedules = asked.each(_schedule, "schedules", questions.SCHEDULES, late=STALE_AFTER)
+    late = 0.0 if workers == [] else STALE_AFTER  # where nobody is alive nobody will take it
+    schedules = asked.each(_schedule, "schedules", questions.SCHEDULES, late=late)
     paused = asked.rows("paused queues", questions.PAUSED)
     running = asked.rows("running jobs", questions.RUNNING, oid=asking.oid)
     live = asked.rows("live jobs", questions.LIVE, oid=asking.oid, limit=most + 1)

@@ -53,7 +53,9 @@ class Worker:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule, with its times in UTC. `stale`: not paused, its time has passed, and no worker took the tick."""
+    """A schedule, with its times in UTC. `stale`: not paused, its time has passed, and no worker
+    took the tick for a minute, or no worker is alive to take it.
+    """
 
     name: str
     job_class: str

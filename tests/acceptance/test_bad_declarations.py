@@ -72,6 +72,59 @@ def test_a_perform_that_would_not_do_the_work_when_it_is_called_is_refused(perfo
     assert (error.code, error.field) == ("MAGIK_OPTION_INVALID", "perform")
 
 
+def one_parameter(_: object) -> None:
+    """Takes self, or the Session, and no more."""
+
+
+async def asynchronous_class_method(_: type, __: object) -> None:
+    """Makes no jobs."""
+
+
+@pytest.mark.parametrize(
+    "on_failure",
+    [
+        None,
+        coroutine,
+        generator,
+        asynchronous_generator,
+        one_parameter,
+        lambda _, __: None,
+        staticmethod(one_parameter),
+    ],
+)
+def test_an_on_failure_that_could_not_be_called_is_refused_and_told_how_it_is_written(on_failure: object) -> None:
+    error = refusal(on_failure=on_failure)
+    assert (error.code, error.field) == ("MAGIK_OPTION_INVALID", "on_failure")
+    assert error.remedy == "Write a plain `def on_failure(self, session, error)`."
+
+
+@pytest.mark.parametrize("perform", [one_parameter, lambda _, __, ___: None, coroutine])
+def test_a_perform_that_is_refused_is_told_how_it_is_written(perform: object) -> None:
+    assert refusal(perform=perform).remedy == "Write a plain `def perform(self, session)`."
+
+
+def test_a_class_without_a_perform_is_told_so() -> None:
+    assert "__abstract__ = True" in refusal(perform=Job.perform).remedy
+
+
+@pytest.mark.parametrize("on_schedule", [does_nothing, coroutine, classmethod(asynchronous_class_method)])
+def test_an_on_schedule_that_is_refused_is_told_how_it_is_written(on_schedule: object) -> None:
+    error = refusal(on_schedule=on_schedule)
+    assert (error.code, error.field) == ("MAGIK_OPTION_INVALID", "on_schedule")
+    assert error.remedy.startswith("Write a @classmethod `def on_schedule(cls, session)`")
+
+
+OWN: dict[str, Any] = {"__tablename__": "refused"}
+
+
+@pytest.mark.parametrize("own", [{}, OWN], ids=["no table", "its own table"])
+@pytest.mark.parametrize("hint", [int, "int", "NoSuchType", "list[Any]", list[int]])
+def test_an_argument_that_is_not_mapped_is_told_so(hint: object, own: dict[str, Any]) -> None:
+    error = refusal(__annotations__={"tenant_id": hint}, **own)
+    assert (error.code, error.field) == ("MAGIK_ARG_DECLARATION", "tenant_id")
+    assert error.what == "Refused.tenant_id is not annotated with Mapped[...]."
+
+
 MISSPELT: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("polcy", {"polcy": "system"}, {}, "policy"),
     ("Queue", {"Queue": "q"}, {}, "queue"),

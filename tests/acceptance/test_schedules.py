@@ -242,7 +242,6 @@ def test_a_pause_lasts_and_what_was_missed_in_it_is_not_made_up_for(
     with engine.begin() as connection:
         assert recurring.pause(connection, "Ticking:n0", "ada")
         assert not recurring.pause(connection, "Ticking:n0", "ada")
-        assert not recurring.pause(connection, "nobody's", "ada")
     due(app, by="150 min")
     never(effects.count, during=1.5)
     tick = one(app, "SELECT next_run_at FROM magik_job_schedules")

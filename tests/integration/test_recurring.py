@@ -15,7 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from magik_sa import Job, Schedule, recurring, timetable
+from magik_sa import EnqueueError, Job, Schedule, recurring, timetable
 from magik_sa.job_session import for_runs
 from magik_sa.recurring import ScheduleFailed, Tick
 from magik_sa.timeout import Limits
@@ -332,3 +332,32 @@ def test_a_resumed_schedule_has_a_tick_whatever_was_written(
         recurring.pause(connection, MINE.name, "ada")
         assert recurring.resume(connection, MINE.name)
     assert ticks(connection) == []
+
+
+def test_a_schedule_that_there_is_not_is_neither_paused_nor_resumed(
+    connection: Connection, write: Callable[..., None]
+) -> None:
+    write(MINE)
+    with connection.begin():
+        asking: list[Callable[[str], bool]] = [
+            lambda name: recurring.pause(connection, name, by="ada"),
+            lambda name: recurring.resume(connection, name),
+        ]
+        for asked in asking:
+            with pytest.raises(EnqueueError, match="MAGIK_SCHEDULE_UNKNOWN") as unknown:
+                asked(MINE.name[:-1])
+            assert unknown.value.what == f"There is no schedule {MINE.name[:-1]!r}; did you mean {MINE.name!r}?"
+            with pytest.raises(EnqueueError, match="There is no schedule 'xyz'[.] "):
+                asked("xyz")
+        assert not recurring.resume(connection, MINE.name)
+        assert recurring.pause(connection, MINE.name, by="ada")
+        assert not recurring.pause(connection, MINE.name, by="eve")
+
+
+@pytest.mark.parametrize("by", [None, "", 5, "a\0", "é" * 128])
+def test_who_pauses_a_schedule_says_so_in_text(connection: Connection, write: Callable[..., None], by: Any) -> None:
+    write(MINE)
+    with connection.begin(), pytest.raises(EnqueueError, match="MAGIK_ARGS_INVALID: by: "):
+        recurring.pause(connection, MINE.name, by)
+    with connection.begin():
+        assert recurring.pause(connection, MINE.name, "ada"), "nothing was changed"

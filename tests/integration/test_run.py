@@ -219,3 +219,14 @@ def test_the_policy_is_asked_with_the_context_of_the_enqueue(
     assert [row.last_error.split(":")[1].strip() for row in rows(engine)] == (
         [] if actor == "ada" else ["MAGIK_POLICY_DENIED"]
     )
+
+
+def test_a_policy_that_does_not_decide_is_a_failure_of_the_job_and_no_leave(
+    bench: Bench, engine: Engine, Session: Session
+) -> None:
+    add(Session, endings.Undecided())
+    assert bench.next() is Outcome.RETRY
+    assert notes(engine) == []
+    (row,) = rows(engine)
+    assert (row.error_count, row.expired_at) == (1, None)
+    assert "MAGIK_POLICY_INVALID" in row.last_error

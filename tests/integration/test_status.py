@@ -160,7 +160,7 @@ def test_a_row_of_a_worker_whose_session_is_gone_is_no_worker(connection: Connec
     assert asked(connection).workers == []
 
 
-def test_schedules_tell_whether_somebody_takes_their_ticks(connection: Connection, tell: Tell) -> None:
+def test_schedules_tell_whether_somebody_takes_their_ticks(connection: Connection, tell: Tell, worker: Claims) -> None:
     insert = "INSERT INTO magik_job_schedules (name, job_class, declaration, next_run_at, paused_at, paused_by) VALUES "
     for name, moment, paused in [
         ("soon", "now() + interval '1 min'", "NULL, NULL"),
@@ -176,6 +176,14 @@ def test_schedules_tell_whether_somebody_takes_their_ticks(connection: Connectio
     assert (found["stale"].next_run_at, found["stale"].last_run_at) == ("2020-02-03T04:05:06Z", None)
     assert found["never"].next_run_at == "infinity"
     assert found["soon"].declaration == {"every": "10m"}
+
+
+def test_a_schedule_that_is_due_is_stale_at_once_where_no_worker_is_alive(connection: Connection, tell: Tell) -> None:
+    tell("INSERT INTO magik_workers VALUES (999999, now(), 'gone:1', '{default}')")
+    for name, moment in [("due", "now() - interval '1 s'"), ("soon", "now() + interval '1 min'")]:
+        tell(f"""INSERT INTO magik_job_schedules (name, job_class, declaration, next_run_at)
+                 VALUES ('{name}', 'Any', '{{"every": "10m"}}', {moment})""")
+    assert {each.name: each.stale for each in asked(connection).schedules or ()} == {"due": True, "soon": False}
 
 
 def test_jobs_of_a_queue_without_a_worker_are_served_by_nobody(

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from magik_sa import BootError, DeclarationError, EnqueueError, Job, KitError, RunError, Snooze, context
+from magik_sa import BootError, DeclarationError, EnqueueError, Job, JobTimeout, KitError, RunError, Snooze, context
 from magik_sa.job import _declared
 from magik_sa.testing import Clock, Outcome, drain, enqueued, perform
 from tests.jobs.kit import (
@@ -30,6 +30,7 @@ from tests.jobs.kit import (
     Escorted,
     Hasty,
     Jostled,
+    Lasting,
     Later,
     Monthly,
     PaymentDeclined,
@@ -462,6 +463,28 @@ def test_a_job_that_waits_for_the_test_itself_gives_up(
         (ran,) = drain(Session)
         assert ran.outcome is Outcome.RETRY
         assert "lock timeout" in str(ran.error)
+
+
+@pytest.mark.parametrize("opening", PLACES, ids=lambda opening: opening.__name__)
+def test_a_job_over_its_limit_is_a_failure_and_the_test_goes_on(engine: Engine, opening: Opening) -> None:
+    with ExitStack() as stack:
+        place = opening(engine, stack)
+        place.add(Account(id=1), Lasting(account=1), Deposit(account=1, amount=10, priority=200))
+        lasting, deposit = drain(place.where)
+        assert (lasting.outcome, deposit.outcome) == (Outcome.RETRY, Outcome.FINISHED)
+        assert isinstance(lasting.error, JobTimeout)
+        assert place.balance() == 10
+        (row,) = place.rows()
+        assert (row.error_count, "MAGIK_JOB_TIMEOUT" in row.last_error) == (1, True)
+
+
+def test_a_job_over_its_limit_for_the_last_time_fails_as_any_other(enclosed: OrmSession) -> None:
+    enclosed.add(Lasting(account=1))
+    drain(enclosed)
+    enclosed.execute(update(Job).values(run_at=text("now()")))
+    (ran,) = drain(enclosed)
+    assert (ran.outcome, type(ran.error)) == (Outcome.EXPIRED, JobTimeout)
+    assert enclosed.get_one(Account, 1).balance == 1  # what on_failure wrote
 
 
 # ---- enqueued

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import text
 from sqlalchemy.orm import Mapped, Session
 
@@ -104,6 +106,17 @@ class Guarded(Job, policy="endings.only_ada"):
     def perform(self, session: Session) -> None:
         assert not session.in_transaction()  # the policy's is over
         note(session, str(context.get()["actor"]))
+
+
+@policy("endings.undecided")
+def undecided(job: Guarded, session: Session) -> Any:
+    """Has no answer, as where an async function behind it was not awaited."""
+    session.execute(text("INSERT INTO notes VALUES ('asked')"))
+
+
+class Undecided(Job, policy="endings.undecided"):
+    def perform(self, session: Session) -> None:
+        note(session, "performed")
 
 
 class Reloading(Job, policy="system"):

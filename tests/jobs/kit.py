@@ -68,6 +68,19 @@ class Hasty(Refused, policy="system"):
     retries = Retries(times=5, backoff="constant", base="1ms")
 
 
+class Lasting(Deposit, policy="system", name="kit.Lasting"):
+    """Waits in the server for longer than it may."""
+
+    retries = Retries(times=1, timeout="200ms", backoff="constant", base="10m")
+
+    def perform(self, session: Session) -> None:
+        super().perform(session)
+        session.execute(text("SELECT pg_sleep(0.25)"))
+
+    def on_failure(self, session: Session, error: BaseException) -> None:
+        Deposit.perform(self, session)
+
+
 class Jostled(Deposit, policy="system"):
     """Is broken off once by the server, as after a deadlock."""
 

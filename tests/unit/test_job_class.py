@@ -13,7 +13,7 @@ from pydantic import Field
 from sqlalchemy import Column, Integer
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from magik_sa import DeclarationError, Job, Retries, UnknownJob, arg
+from magik_sa import DeclarationError, EnqueueError, Job, Retries, UnknownJob, arg
 from magik_sa.job import declared
 
 if TYPE_CHECKING:
@@ -427,3 +427,63 @@ def test_a_class_that_fails_to_be_made_again_leaves_the_older_in_its_place() -> 
         made({"name": "stays"}, __mapper_args__={"nonsense": 1})
     assert declared()["stays"] is older
     assert Job.__mapper__.polymorphic_map["stays"] is older.__mapper__
+
+
+class Tenanted(Job, policy="system", name="test_job_class.Tenanted"):
+    tenant_id: Mapped[int] = arg()
+    month: Mapped[str] = arg(default="2026-01")
+
+    def perform(self, session: Session) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"tenant": 1}, "tenant_id"),
+        ({"tenant_id": 1, "mont": "2026-02"}, "month"),
+        ({"tenant_id": 1, "runat": None}, "run_at"),
+        ({"tenant_id": 1, "delya": "5s"}, "delay"),
+    ],
+)
+def test_a_misspelt_argument_is_named_before_what_is_missing(given: dict[str, Any], meant: str) -> None:
+    with pytest.raises(EnqueueError) as refused:
+        Tenanted(**given)
+    word = list(given)[-1]
+    assert refused.value.field == word
+    assert refused.value.what == f"{word}: test_job_class.Tenanted has no such argument; did you mean {meant}?"
+
+
+def test_no_argument_is_suggested_that_is_given_already_or_looks_nothing_alike() -> None:
+    unknown: dict[str, Any] = {"tenant": 2}
+    with pytest.raises(EnqueueError, match="tenant: .* has no such argument. Correct"):
+        Tenanted(tenant_id=1, **unknown)
+    unknown = {"iban": 2}
+    with pytest.raises(EnqueueError, match="iban: .* has no such argument. Correct"):
+        Tenanted(**unknown)
+
+
+class Hinted(Job, policy="system", name="test_job_class.Hinted"):
+    tenant_id: Mapped[int] = arg()
+    limit: ClassVar[int]
+    rate: ClassVar[int] = 5
+    plain: int = 7
+    if not TYPE_CHECKING:  # which take it for a keyword of the constructor
+        _cache: dict[str, int]
+
+    def perform(self, session: Session) -> None:
+        self._cache: dict[str, int] = {}
+
+
+class Unmapped(Job, policy="system", name="test_job_class.Unmapped"):
+    __allow_unmapped__ = True
+    note: str
+
+    def perform(self, session: Session) -> None: ...
+
+
+def test_what_is_no_attribute_of_jobs_or_private_needs_no_mapped() -> None:
+    assert set(Hinted.__magik__.arguments) == {"tenant_id"}
+    assert not Unmapped.__magik__.arguments
+    job = Hinted(tenant_id=1)
+    job.perform(Session())
+    assert (vars(job)["_cache"], job.plain) == ({}, 7)

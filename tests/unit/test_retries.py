@@ -83,3 +83,10 @@ def test_what_is_wrong_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(DeclarationError) as refused:
         Retries(**{field: value})
     assert (refused.value.code, refused.value.field) == ("MAGIK_RETRIES_INVALID", field)
+
+
+@pytest.mark.parametrize("field", ["base", "cap", "timeout"])
+def test_whoever_writes_a_number_is_told_how_durations_are_written(field: str) -> None:
+    number: Any = {field: 30}
+    with pytest.raises(DeclarationError, match=rf'{field}=30: not a duration\. Write durations as text .*"30s"'):
+        Retries(**number)

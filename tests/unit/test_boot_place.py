@@ -1,0 +1,51 @@
+"""A declaration error that boot meets names the module, the file and the line that made it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from magik_sa import MagikError
+from magik_sa.boot import import_modules
+from magik_sa.job import _declared
+
+HEAD = "from magik_sa import Job, Retries, Schedule, policy\n"
+FAULTS = {
+    "a schedule": ("class Tick(Job, policy='system'):\n    schedule = Schedule(\n        cron='0 3 * * *')\n", 3),
+    "a class": ("class Tick(Job, polcy='system'):\n    def perform(self, session): ...\n", 2),
+    "retries": ("\n\nSLOW = Retries(timeout=30)\n", 4),
+    "a policy": ("@policy('boot_place')\nasync def may(job, session): return True\n", 2),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(tmp_path)
+    modules, known = set(sys.modules), dict(_declared)
+    yield tmp_path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+    assert known == _declared
+
+
+def found(name: str) -> MagikError:
+    (error,) = import_modules((name,))
+    assert "\n" not in str(error)
+    return error
+
+
+@pytest.mark.parametrize(("body", "line"), FAULTS.values(), ids=FAULTS)
+def test_a_declaration_error_names_module_file_and_line(folder: Path, body: str, line: int) -> None:
+    (folder / "misplaced.py").write_text(HEAD + body)
+    error = found("misplaced")
+    assert error.what.startswith(f"In misplaced ({folder / 'misplaced.py'}:{line}): ")
+    assert error.code in str(error)
+
+
+def test_it_is_the_module_at_fault_that_is_named_not_the_one_that_imports_it(folder: Path) -> None:
+    (folder / "inner.py").write_text(HEAD + FAULTS["retries"][0])
+    (folder / "outer.py").write_text("import inner\n")
+    assert found("outer").what.startswith("In inner (")
