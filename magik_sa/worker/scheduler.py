@@ -108,12 +108,12 @@ class Scheduler(threading.Thread):
         self._written = True
 
     def _turn(self, connection: Connection) -> None:
-        """Look, fire what is due, and sleep until the next tick or look. After a tick was fired it looks at once."""
+        """Look, fire what is due, and sleep until the next tick or look. After one has fired, or failed, no sleep."""
         self._look_for_strange(connection)
         with self._within(connection):
             ticks = recurring.look(connection, self.entries)
         due = self._in_turn([tick for tick in ticks if tick.seconds <= 0 and self._rests.over(tick)])
-        if not sum(self._fire(tick, connection) for tick in due[:AT_ONCE]) and len(due) <= AT_ONCE:
+        if not sum(self._fire(tick, connection) for tick in due[:AT_ONCE]):
             self._end.wait(min([LOOK_EVERY, *(tick.seconds for tick in ticks if tick.seconds > 0)]))
 
     def _in_turn(self, due: list[Tick]) -> list[Tick]:
@@ -122,6 +122,7 @@ class Scheduler(threading.Thread):
         return sorted(due, key=lambda tick: tick.entry in self._rests)
 
     def _fire(self, tick: Tick, connection: Connection) -> bool:
+        """Whether another look may find something else: it has fired, or failed and rests."""
         if self._end.is_set():
             return False
         try:
@@ -132,7 +133,7 @@ class Scheduler(threading.Thread):
                 say(logging.WARNING, "schedule_cut_off", **described(tick.entry, tick))
             else:
                 self._rests.begin(tick.entry, failure.__cause__ or failure, tick)
-            return False
+            return True
         if jobs is not None:
             self._rests.end(tick.entry)
             say(logging.INFO, "schedule_fired", **described(tick.entry, tick), jobs=jobs)
