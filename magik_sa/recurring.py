@@ -28,10 +28,13 @@ LONGEST: Final = timedelta(seconds=30)  # that an on_schedule may take, where it
 
 
 class Tick(NamedTuple):
-    """One that is due, or will be within a second: `at`, as it was seen at `now`, in seconds since 1970."""
+    """One that is due, or will be within a second: `at`, as it was seen at `now`, in seconds since 1970.
+
+    As text, because it goes back to the server as it came: of a Decimal psycopg2 makes NaN where it is infinite.
+    """
 
     entry: Entry
-    at: Decimal
+    at: str
     now: Decimal
 
     @property
@@ -44,11 +47,16 @@ class Tick(NamedTuple):
     @property
     def seconds(self) -> float:
         """How long until it is due, by the database's clock."""
-        return float(self.at - self.now)
+        return float(Decimal(self.at) - self.now)
+
+    @property
+    def moment(self) -> datetime:
+        """The instant that it is."""
+        return moment(Decimal(self.at))
 
     def following(self) -> datetime:
         """The one after it. Strictly after now: however many were missed, this one makes up for all of them."""
-        return self.entry.schedule.next(moment(self.at), moment(self.now))
+        return self.entry.schedule.next(self.moment, moment(self.now))
 
 
 class ScheduleFailed(Exception):
@@ -60,7 +68,7 @@ class ScheduleFailed(Exception):
 # Rows that say what this process says: one that a newer release has changed is not for this one to run. A second
 # ahead, because a look lasts so long: what is due later is seen by the next.
 LOOK: Final = f"""
-SELECT s.name, extract(epoch FROM s.next_run_at) AS at, extract(epoch FROM now()) AS now
+SELECT s.name, CAST(extract(epoch FROM s.next_run_at) AS text) AS at, extract(epoch FROM now()) AS now
   FROM {{schedules}} s JOIN {MINE} USING (name, declaration)
  WHERE s.paused_at IS NULL AND s.next_run_at <= now() + interval '1 s'
  ORDER BY s.next_run_at, s.name"""
@@ -80,7 +88,7 @@ def look(connection: Connection, entries: Mapping[str, Entry]) -> list[Tick]:
 CLAIM = """
 UPDATE {schedules} SET next_run_at = :next, last_run_at = now()
  WHERE name = (SELECT name FROM {schedules} WHERE name = :name FOR UPDATE SKIP LOCKED)
-   AND extract(epoch FROM next_run_at) = :tick AND next_run_at <= now()
+   AND CAST(extract(epoch FROM next_run_at) AS text) = :tick AND next_run_at <= now()
    AND :next > now()
    AND paused_at IS NULL AND declaration = CAST(:declaration AS jsonb)"""
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 from ..errors import MagikError
 from ..logs import say
 from ..recurring import Tick
-from ..timetable import Entry, moment
+from ..timetable import Entry
 
 FIRST_REST, LONGEST_REST = 1.0, 60.0  # seconds before a schedule that failed is tried again
 OURS: Final = str(Path(__file__).parents[1])
@@ -50,14 +49,14 @@ class Rests:
 class Rest:
     """One that begins now."""
 
-    def __init__(self, at: Decimal | None, pause: float) -> None:
+    def __init__(self, at: str | None, pause: float) -> None:
         self.at, self.pause, self.until = at, pause, time.monotonic() + pause
 
 
 def described(entry: Entry, tick: Tick | None) -> dict[str, Any]:
     """What a line says of a schedule and its tick."""
     fields = {"schedule": entry.name, "job_class": entry.cls.__magik__.name}
-    return {**fields, "tick": moment(tick.at).isoformat(), "late_s": round(-tick.seconds, 3)} if tick else fields
+    return {**fields, "tick": tick.moment.isoformat(), "late_s": round(-tick.seconds, 3)} if tick else fields
 
 
 def raised_at(error: BaseException) -> str | None:
