@@ -22,7 +22,7 @@ from .job import Job
 from .schedule import Schedule
 from .timeout import Limits
 from .timetable import MINE, Entry, mine, moment, sql
-from .writing import connection_of
+from .writing import connection_of, session_of
 
 LONGEST: Final = timedelta(seconds=30)  # that an on_schedule may take, where its class has no timeout
 
@@ -176,21 +176,27 @@ UPDATE {schedules} SET paused_at = NULL, paused_by = NULL, next_run_at = coalesc
  WHERE name = :name"""
 
 
-def pause(connection: Connection | Session, name: str, by: str) -> bool:
+def pause(connection: Connection | Session | scoped_session[Session], name: str, by: str) -> bool:
     """Let no tick of this schedule fire from the caller's commit on. Whether there is one that was not paused."""
-    return _one(connection.execute(sql(PAUSE), {"name": name, "by": by}))
+    return _one(_writing(connection).execute(sql(PAUSE), {"name": name, "by": by}))
 
 
-def resume(connection: Connection | Session, name: str) -> bool:
+def resume(connection: Connection | Session | scoped_session[Session], name: str) -> bool:
     """Let its ticks fire again from the caller's commit on. Whether there is one that was paused.
 
     What came due before now was left out on purpose and is not made up for: the next tick is the first after now.
     """
-    row = connection.execute(sql(PAUSED), {"name": name}).one_or_none()
+    own = _writing(connection)
+    row = own.execute(sql(PAUSED), {"name": name}).one_or_none()
     if row is None:
         return False
     following = Schedule(**row.declaration).next(moment(row.at), moment(row.now)) if row.at <= row.now else None
-    return _one(connection.execute(sql(RESUME), {"name": name, "next": following}))
+    return _one(own.execute(sql(RESUME), {"name": name, "next": following}))
+
+
+def _writing(given: Connection | Session | scoped_session[Session]) -> Connection:
+    """The schedules are where the jobs are, whatever else a Session reads and writes."""
+    return given if isinstance(given, Connection) else connection_of(session_of(given))
 
 
 def _one(result: Any) -> bool:

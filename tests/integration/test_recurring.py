@@ -341,6 +341,20 @@ def test_a_resumed_schedule_keeps_a_tick_that_is_to_come(connection: Connection,
     assert rows(connection) == before
 
 
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["no default", "another default"])
+def test_a_schedule_is_paused_where_the_jobs_are(
+    engine: Engine, connection: Connection, write: Callable[..., None], empty_database: str, elsewhere: bool
+) -> None:
+    write(MINE)
+    default = create_engine(empty_database) if elsewhere else None
+    factory = scoped_session(sessionmaker(default, binds={Job: engine}))
+    with factory() as session, session.begin():
+        assert recurring.pause(session, MINE.name, "ada")
+        assert recurring.resume(factory, MINE.name)
+    if default is not None:
+        default.dispose()
+
+
 @pytest.mark.parametrize("at", ["-infinity", "infinity"])
 def test_a_resumed_schedule_has_a_tick_whatever_was_written(
     connection: Connection, write: Callable[..., None], at: str
