@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, scoped_session
 
 from . import routing
@@ -98,8 +98,8 @@ def fire(tick: Tick, sessions: scoped_session[Session], connection: Connection, 
 
     Raises `ScheduleFailed` for whatever the schedule does, and the driver's errors where the claim got no answer.
 
-    A transaction that on_schedule has ended took the claim with it: what it has added would be added again by whoever
-    claims the tick next.
+    A commit by on_schedule would keep the claim with the jobs so far and lose the others: it is refused, and all goes
+    back. A rollback by it took the claim along: what it has added then would be added again at the next claim.
     """
     with _blamed(tick.entry):
         following = tick.following()
@@ -109,7 +109,8 @@ def fire(tick: Tick, sessions: scoped_session[Session], connection: Connection, 
             return None
         with _blamed(tick.entry):
             claim = session.get_transaction()
-            count = limits.within(tick.limit, partial(_add, tick.entry, session), connection)
+            with _held(tick.entry, session):
+                count = limits.within(tick.limit, partial(_add, tick.entry, session), connection)
             if session.get_transaction() is not claim:
                 raise _invalid(tick.entry, "has ended the transaction that holds its tick")
             session.commit()
@@ -122,6 +123,21 @@ def _session(sessions: scoped_session[Session], connection: Connection) -> Itera
         yield routing.opened(sessions, connection)
     finally:
         sessions.remove()
+
+
+@contextmanager
+def _held(entry: Entry, session: Session) -> Iterator[None]:
+    """Meanwhile nobody commits; savepoints may be released."""
+
+    def refuse(session: Session) -> None:
+        if not session.in_nested_transaction():
+            raise _invalid(entry, "commits the transaction that holds its tick")
+
+    event.listen(session, "before_commit", refuse)
+    try:
+        yield
+    finally:
+        event.remove(session, "before_commit", refuse)
 
 
 @contextmanager

@@ -332,7 +332,7 @@ def test_schedules_that_fail_hurt_no_other_and_fire_once_they_are_mended(
     lines = [line for line in worker.stderr().splitlines() if "schedule_failed" in line]
     by_kind = {name: next(line for line in lines if f"Stumbling:{name}" in line) for name in BY_NAME}
     assert re.search(r"error=ValueError where=\S*ticking.py:\d+ next_try_s=1.0", by_kind["raises"])
-    for kind in ("rolls_back", "closes", "yields_a_number", "gives_nothing", "gives_a_class"):
+    for kind in ("commits", "rolls_back", "closes", "yields_a_number", "gives_nothing", "gives_a_class"):
         assert "error=MAGIK_ON_SCHEDULE_INVALID" in by_kind[kind]
     assert not re.search("s3cret|Traceback", worker.stderr())
     app.execute("CREATE TABLE mended ()")

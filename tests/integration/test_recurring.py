@@ -285,6 +285,29 @@ def test_a_schedule_that_fails_leaves_its_tick(
     assert ask(connection, "SELECT FROM magik_jobs") == []
 
 
+def test_an_on_schedule_that_commits_keeps_neither_its_tick_nor_half_of_its_jobs(
+    connection: Connection,
+    write: Callable[..., None],
+    sessions: scoped_session[OrmSession],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def commit(session: OrmSession) -> Iterator[Job]:
+        with session.begin_nested():
+            yield Hourly()
+        session.commit()
+        yield Hourly()
+
+    monkeypatch.setattr(Hourly, "on_schedule", commit)
+    write(MINE)
+    due(connection)
+    (tick,) = ticks(connection)
+    with pytest.raises(ScheduleFailed) as caught:
+        recurring.fire(tick, sessions, connection, LIMITS)
+    assert "MAGIK_ON_SCHEDULE_INVALID" in str(caught.value.__cause__)
+    assert [left.at for left in ticks(connection)] == [tick.at]
+    assert ask(connection, "SELECT FROM magik_jobs") == []
+
+
 def test_moments_that_no_schedule_writes_hurt_nobody(driven: Engine) -> None:
     """Whoever keeps a schedule off by 'infinity', or hurries it by '-infinity' or a year before Christ."""
     with driven.connect() as connection:

@@ -113,6 +113,13 @@ def breaks_the_flush(session: Session) -> Iterator[Any]:
     yield job
 
 
+def commits(session: Session) -> Iterator[Any]:
+    """The claim, and half of the jobs."""
+    yield Ticking(number=-1)
+    session.commit()
+    yield Ticking(number=-1)
+
+
 def rolls_back(session: Session) -> Iterator[Any]:
     """The claim of the tick goes with it."""
     session.rollback()
@@ -146,8 +153,8 @@ def gives_a_class(_: Session) -> Any:
 
 
 KINDS = (
-    *(raises, exits, breaks_the_transaction, breaks_the_flush, rolls_back, closes, cuts_its_connection),
-    *(yields_a_number, gives_nothing, gives_a_class),
+    *(raises, exits, breaks_the_transaction, breaks_the_flush, commits, rolls_back, closes),
+    *(cuts_its_connection, yields_a_number, gives_nothing, gives_a_class),
 )
 BY_NAME: dict[str, Any] = {kind.__name__: kind for kind in KINDS}
 
