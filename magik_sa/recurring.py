@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
 from . import routing
+from .ending import AT_ONCE, code_of
 from .errors import RunError
 from .forked import child_ends
 from .job import Job
@@ -63,6 +65,10 @@ class ScheduleFailed(Exception):
     """What a schedule raised is the `__cause__`. All that it did was rolled back, and its tick is still due."""
 
 
+class Contended(Exception):
+    """Another transaction came between, a serialization failure or a deadlock: its tick is still due."""
+
+
 # ---- looking
 
 # Rows that say what this process says: one that a newer release has changed is not for this one to run. A second
@@ -96,7 +102,8 @@ UPDATE {schedules} SET next_run_at = :next, last_run_at = now()
 def fire(tick: Tick, sessions: scoped_session[Session], connection: Connection, limits: Limits) -> int | None:
     """Claim this tick and add its jobs, both or neither. How many jobs; None where it is not ours (any more).
 
-    Raises `ScheduleFailed` for whatever the schedule does, and the driver's errors where the claim got no answer.
+    Raises `ScheduleFailed` for whatever the schedule does, `Contended` where another transaction came between, and the
+    driver's errors where the claim got no answer. The isolation level is the application's, for on_schedule's sake.
 
     A commit by on_schedule would keep the claim with the jobs so far and lose the others: it is refused, and all goes
     back. A rollback by it took the claim along: what it has added then would be added again at the next claim.
@@ -104,7 +111,7 @@ def fire(tick: Tick, sessions: scoped_session[Session], connection: Connection, 
     with _blamed(tick.entry):
         following = tick.following()
     told = {"name": tick.entry.name, "tick": tick.at, "next": following, "declaration": tick.entry.declaration}
-    with _session(sessions, connection) as session:
+    with _contention(tick.entry), _session(sessions, connection) as session:
         if connection_of(session).execute(sql(CLAIM), told).rowcount != 1:
             return None
         with _blamed(tick.entry):
@@ -123,6 +130,18 @@ def _session(sessions: scoped_session[Session], connection: Connection) -> Itera
         yield routing.opened(sessions, connection)
     finally:
         sessions.remove()
+
+
+@contextmanager
+def _contention(entry: Entry) -> Iterator[None]:
+    """Above READ COMMITTED a claim that comes second gets an error, too, and not just no row."""
+    try:
+        yield
+    except (ScheduleFailed, DBAPIError) as error:
+        fault = error.__cause__ if isinstance(error, ScheduleFailed) else error
+        if fault is not None and code_of(fault) in AT_ONCE:
+            raise Contended(entry.name) from fault
+        raise
 
 
 @contextmanager

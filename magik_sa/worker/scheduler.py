@@ -17,7 +17,7 @@ from .. import recurring, timetable
 from ..failure import first_line
 from ..job import Job
 from ..logs import say
-from ..recurring import ScheduleFailed, Tick
+from ..recurring import Contended, ScheduleFailed, Tick
 from ..server import SILENT_AFTER
 from ..statement import hang_up
 from ..timeout import Limits
@@ -128,6 +128,9 @@ class Scheduler(threading.Thread):
         try:
             with self._within(connection, tick.limit.total_seconds() + GRACE):
                 jobs = recurring.fire(tick, self._sessions, connection, self._limits)
+        except Contended:
+            say(logging.INFO, "schedule_contended", **described(tick.entry, tick))
+            return False
         except ScheduleFailed as failure:
             if self._end.is_set():
                 say(logging.WARNING, "schedule_cut_off", **described(tick.entry, tick))

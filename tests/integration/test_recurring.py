@@ -10,14 +10,14 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 from magik_sa import Job, Schedule, recurring, timetable
 from magik_sa.job_session import for_runs
-from magik_sa.recurring import ScheduleFailed, Tick
+from magik_sa.recurring import Contended, ScheduleFailed, Tick
 from magik_sa.timeout import Limits
 from magik_sa.timetable import Entry, moment
 
@@ -306,6 +306,45 @@ def test_an_on_schedule_that_commits_keeps_neither_its_tick_nor_half_of_its_jobs
     assert "MAGIK_ON_SCHEDULE_INVALID" in str(caught.value.__cause__)
     assert [left.at for left in ticks(connection)] == [tick.at]
     assert ask(connection, "SELECT FROM magik_jobs") == []
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+@pytest.mark.parametrize("where", ["in the claim", "in on_schedule"])
+def test_a_serialization_failure_is_no_fault_of_the_schedule(
+    engine: Engine, database: str, driver: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another transaction comes between the snapshot and what this one writes."""
+    url = make_url(database).set(drivername=f"postgresql+{driver}")
+    own = create_engine(url, isolation_level="SERIALIZABLE")
+    sessions = for_runs(scoped_session(sessionmaker(own)))
+    with engine.begin() as setup:
+        setup.execute(text("CREATE TABLE counted AS SELECT 1 AS n"))
+
+    def come_between(connection: Connection, table: str, change: str) -> None:
+        connection.execute(text(f"SELECT FROM {table}"))
+        with engine.begin() as other:
+            other.execute(text(f"UPDATE {table} SET {change}"))
+
+    def claim(_: OrmSession, __: Any, connection: Connection) -> None:
+        come_between(connection, "magik_job_schedules", "last_run_at = now()")
+
+    def count(session: OrmSession) -> Iterator[Job]:
+        come_between(session.connection(), "counted", "n = n + 1")
+        session.execute(text("UPDATE counted SET n = n + 1"))
+        yield Hourly()
+
+    if where == "in on_schedule":
+        monkeypatch.setattr(Hourly, "on_schedule", count)
+    else:
+        event.listen(sessions, "after_begin", claim)
+    with own.connect() as connection:
+        timetable.write(connection, KNOWN, table(MINE), refuse)
+        due(connection)
+        (tick,) = ticks(connection)
+        with pytest.raises(Contended):
+            recurring.fire(tick, sessions, connection, LIMITS)
+        assert [left.at for left in ticks(connection)] == [tick.at]
+    own.dispose()
 
 
 def test_moments_that_no_schedule_writes_hurt_nobody(driven: Engine) -> None:
