@@ -32,6 +32,21 @@ GRACE = 10.0  # seconds over the limit of an on_schedule until its connection is
 LEAVE = 0.3  # seconds that the scheduler may take to end, and as many again once its connection is cut
 
 
+State = tuple[dict[str, Any], bool]
+
+
+def state(connection: Connection) -> State:
+    """What an on_schedule may change, and the next would inherit: an isolation level outlives its transaction."""
+    return dict(connection.get_execution_options()), connection.closed or _autocommits(connection)
+
+
+def _autocommits(connection: Connection) -> bool:
+    if connection.invalidated:  # to be made anew
+        return False
+    driver: Any = connection.connection.dbapi_connection
+    return bool(driver.autocommit)
+
+
 class Scheduler(threading.Thread):
     """The thread `magik-scheduler`. Ends when it is told to, and for nothing that a schedule or the database does."""
 
@@ -98,22 +113,30 @@ class Scheduler(threading.Thread):
         with self._engine.connect() as connection:
             if not self._written:
                 self._write(connection)
-            while not self._end.is_set():
-                self._turn(connection)
+            made = state(connection)
+            while not self._end.is_set() and state(connection) == made:
+                self._turn(connection, made)
                 self._pause = FIRST_PAUSE
+            if state(connection) != made and not connection.closed:
+                connection.invalidate()  # or the pool would keep what was changed
 
     def _write(self, connection: Connection) -> None:
         with self._within(connection):
             timetable.write(connection, self.known, self.entries, self._rests.begin)
         self._written = True
 
-    def _turn(self, connection: Connection) -> None:
+    def _turn(self, connection: Connection, made: State) -> None:
         """Look, fire what is due, and sleep until the next tick or look. After one has fired, or failed, no sleep."""
         self._look_for_strange(connection)
         with self._within(connection):
             ticks = recurring.look(connection, self.entries)
         due = self._in_turn([tick for tick in ticks if tick.seconds <= 0 and self._rests.over(tick)])
-        if not sum(self._fire(tick, connection) for tick in due[:AT_ONCE]):
+        progress = False
+        for tick in due[:AT_ONCE]:
+            progress |= self._fire(tick, connection)
+            if state(connection) != made:
+                return
+        if not progress:
             self._end.wait(min([LOOK_EVERY, *(tick.seconds for tick in ticks if tick.seconds > 0)]))
 
     def _in_turn(self, due: list[Tick]) -> list[Tick]:

@@ -28,6 +28,37 @@ class Many(Job, policy="system", name="scheduler.Many"):
         """Does nothing."""
 
 
+class Loosens(Job, policy="system", name="scheduler.Loosens"):
+    """Its on_schedule leaves its connection in another state than it was."""
+
+    schedule = Schedule(every="1h")
+
+    def perform(self, session: OrmSession) -> None:
+        """Does nothing."""
+
+    @classmethod
+    def on_schedule(cls, session: OrmSession) -> Iterator[Job]:
+        session.rollback()
+        session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+        session.rollback()
+        return iter(())
+
+
+class Fails(Job, policy="system", name="scheduler.Fails"):
+    """Its on_schedule writes and then fails."""
+
+    schedule = Schedule(every="1h")
+
+    def perform(self, session: OrmSession) -> None:
+        """Does nothing."""
+
+    @classmethod
+    def on_schedule(cls, session: OrmSession) -> Iterator[Job]:
+        yield cls()
+        session.flush()
+        session.execute(text("UPDATE pg_temp.nothing SET there = true"))
+
+
 Start = Callable[..., Scheduler]
 
 
@@ -74,3 +105,17 @@ def test_many_ticks_that_somebody_else_holds_are_tried_again_at_the_next_look_an
         event.remove(engine, "begin", count)
     due = "SELECT count(*) FROM magik_job_schedules WHERE next_run_at <= now()"
     until(lambda: one(engine, due) == 0, what="they fire once they are let go")
+
+
+def test_a_schedule_that_changes_its_connection_changes_it_for_no_other(
+    engine: Engine, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In AUTOCOMMIT the claim of one that fails would stay, with half of its jobs."""
+    caplog.set_level("INFO", "magik_sa")
+    start(Loosens, Fails)
+    for name in ("scheduler.Loosens", "scheduler.Fails"):
+        do(engine, "UPDATE magik_job_schedules SET next_run_at = now() WHERE name = :name", name=name)
+        until(lambda name=name: f"schedule_failed schedule={name}" in caplog.text, what="it has failed")  # type: ignore[misc]
+    assert one(engine, "SELECT count(*) FROM magik_jobs") == 0
+    assert one(engine, "SELECT count(*) FROM magik_job_schedules WHERE next_run_at <= now()") == 2
+    assert "scheduler_interrupted" not in caplog.text
