@@ -376,6 +376,7 @@ def test_a_hanging_schedule_is_interrupted_at_the_timeout_of_its_class(
     worker = start(env={"SLOW": 60, "SLOW_IN": where, "SLOW_LIMIT": "1s"})
     due(app)
     until(lambda: fields(worker, "schedule_failed", "error") == ["MAGIK_JOB_TIMEOUT"], 4, what="its limit")
+    assert fields(worker, "schedule_failed", "next_try_s") == ["10.0"]  # it held the others up for a second
     if where == "python":
         assert re.search(r"ticking.py:\d+$", fields(worker, "schedule_failed", "where")[0])
     until(lambda: effects.count("Ticking") == 1, 3, what="the other one")
