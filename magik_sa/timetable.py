@@ -125,9 +125,10 @@ def _put(connection: Connection, entry: Entry, first: datetime) -> None:
 
 # ---- while it works
 
+# xmax names the last transaction that tried to claim the row and was rolled back: somebody does run what it says.
 STRANGE: Final = f"""
 SELECT mine.name, CAST(s.declaration AS text) AS said, CAST(extract(epoch FROM s.next_run_at) AS text) AS at,
-       s.paused_at IS NULL AND s.next_run_at <= now() AS due
+       s.paused_at IS NULL AND s.next_run_at <= now() AS due, CAST(s.xmax AS text) AS tried
   FROM {MINE} LEFT JOIN {{schedules}} s USING (name)
  WHERE s.declaration IS DISTINCT FROM mine.declaration"""
 
@@ -149,6 +150,7 @@ class Strange(NamedTuple):
     said: str | None
     at: str | None  # as in a Tick
     due: bool | None
+    tried: str | None  # alike in two looks: nobody has tried to fire it between them
 
 
 def strange(connection: Connection, entries: Mapping[str, Entry]) -> list[Strange]:

@@ -22,10 +22,11 @@ from ..server import SILENT_AFTER
 from ..statement import hang_up
 from ..timeout import Limits
 from ..timetable import Entry, Strange
-from .rest import Rests, described
+from .rest import LONGEST_AFTER_LIMIT, Rests, described
 
 LOOK_EVERY = 1.0  # seconds at most between two looks: a row that was moved, resumed or changed is noticed
-STRANGE_EVERY = 30.0  # seconds between two looks for rows that say something else; found so twice, nobody runs one
+STRANGE_EVERY = 30.0  # seconds between two looks for rows that say something else
+NOBODYS_AFTER = 2 * LONGEST_AFTER_LIMIT  # seconds that one is due and untried until nobody runs it: no rest is longer
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds before the scheduler tries again after losing its connection
 AT_ONCE = 20  # ticks between two looks at most: other workers fire meanwhile what this one saw due
 GRACE = 10.0  # seconds over the limit of an on_schedule until its connection is cut, if interrupts did not end it
@@ -65,7 +66,7 @@ class Scheduler(threading.Thread):
         self._rests = Rests()
         self._written = False
         self._pause = FIRST_PAUSE
-        self._strange: list[Strange] = []
+        self._strange: dict[Strange, float] = {}  # and when each was first seen so
         self._strange_at = 0.0
         self._line: Any = None
         self._until: float | None = None
@@ -178,16 +179,18 @@ class Scheduler(threading.Thread):
     # ---- rows that say something else
 
     def _look_for_strange(self, connection: Connection) -> None:
-        """Say which schedules this worker does not run, and adopt those that have been due for long: nobody does."""
-        if time.monotonic() < self._strange_at:
+        """Say which schedules this worker does not run, and adopt those that nobody tries to run any more."""
+        now = time.monotonic()
+        if now < self._strange_at:
             return
-        self._strange_at = time.monotonic() + STRANGE_EVERY
+        self._strange_at = now + STRANGE_EVERY
         with self._within(connection):
             found = timetable.strange(connection, self.entries)
-        for row in [row for row in found if row.due and row in self._strange]:
+        seen = {row: self._strange.get(row, now) for row in found}
+        for row in [row for row, since in seen.items() if row.due and now - since >= NOBODYS_AFTER]:
             if timetable.adopt(connection, self.entries[row.name], row):
                 say(logging.WARNING, "schedule_adopted", **described(self.entries[row.name], None))
         told = {row.name for row in self._strange}
         if new := sorted(row.name for row in found if row.name not in told):
             say(logging.WARNING, "schedules_declared_otherwise", schedules=",".join(new))
-        self._strange = found
+        self._strange = seen

@@ -185,7 +185,7 @@ def test_a_row_that_says_something_else_is_strange_and_adopted_only_as_it_was_se
     assert rows(connection) == {MINE.name: ("1h", before[MINE.name][1])}
     assert timetable.strange(connection, table(MINE)) == []
     ask(connection, "TRUNCATE magik_job_schedules")
-    assert timetable.strange(connection, table(MINE)) == [(MINE.name, None, None, None)]
+    assert timetable.strange(connection, table(MINE)) == [(MINE.name, None, None, None, None)]
 
 
 def test_a_row_at_minus_infinity_is_adopted(driven: Engine) -> None:
