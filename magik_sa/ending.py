@@ -89,7 +89,7 @@ def fail(run: Run, session: Session, error: BaseException) -> Outcome:
     errors = run.claimed.row["error_count"] + 1
     if cls.__magik__.retries.exhausted(errors) or isinstance(error, cls.__magik__.discard_on):
         return expire(run, error)
-    delay = timedelta(0) if _code(error) in AT_ONCE else cls.__magik__.retries.delay(errors)
+    delay = timedelta(0) if code_of(error) in AT_ONCE else cls.__magik__.retries.delay(errors)
     return _retry(run, error, delay)
 
 
@@ -183,7 +183,7 @@ def _record(run: Run, values: dict[str, Any]) -> bool:
         try:
             return _write(run, statement)
         except DBAPIError as error:
-            if not (error.connection_invalidated or _code(error) in AT_ONCE):
+            if not (error.connection_invalidated or code_of(error) in AT_ONCE):
                 raise
     return _write(run, statement)
 
@@ -204,7 +204,7 @@ def roll_back(session: Session) -> None:
         say(logging.WARNING, "rollback_failed", error=headline(error))
 
 
-def _code(error: BaseException) -> str | None:
+def code_of(error: BaseException) -> str | None:
     """The SQLSTATE that the driver gave: psycopg calls it sqlstate, psycopg2 pgcode."""
     origin = getattr(error, "orig", error)
     return getattr(origin, "sqlstate", None) or getattr(origin, "pgcode", None)

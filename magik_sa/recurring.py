@@ -13,10 +13,12 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
 from . import routing
+from .ending import AT_ONCE, code_of
 from .errors import EnqueueError, RunError
 from .forked import child_ends
 from .job import Job
@@ -24,16 +26,19 @@ from .schedule import Schedule
 from .storable import text as storable
 from .timeout import Limits
 from .timetable import MINE, Entry, mine, moment, sql
-from .writing import connection_of
+from .writing import connection_of, session_of
 
 LONGEST: Final = timedelta(seconds=30)  # that an on_schedule may take, where its class has no timeout
 
 
 class Tick(NamedTuple):
-    """One that is due, or will be within a second: `at`, as it was seen at `now`, in seconds since 1970."""
+    """One that is due, or will be within a second: `at`, as it was seen at `now`, in seconds since 1970.
+
+    As text, because it goes back to the server as it came: of a Decimal psycopg2 makes NaN where it is infinite.
+    """
 
     entry: Entry
-    at: Decimal
+    at: str
     now: Decimal
 
     @property
@@ -46,15 +51,24 @@ class Tick(NamedTuple):
     @property
     def seconds(self) -> float:
         """How long until it is due, by the database's clock."""
-        return float(self.at - self.now)
+        return float(Decimal(self.at) - self.now)
+
+    @property
+    def moment(self) -> datetime:
+        """The instant that it is."""
+        return moment(Decimal(self.at))
 
     def following(self) -> datetime:
         """The one after it. Strictly after now: however many were missed, this one makes up for all of them."""
-        return self.entry.schedule.next(moment(self.at), moment(self.now))
+        return self.entry.schedule.next(self.moment, moment(self.now))
 
 
 class ScheduleFailed(Exception):
     """What a schedule raised is the `__cause__`. All that it did was rolled back, and its tick is still due."""
+
+
+class Contended(Exception):
+    """Another transaction came between, a serialization failure or a deadlock: its tick is still due."""
 
 
 # ---- looking
@@ -62,7 +76,7 @@ class ScheduleFailed(Exception):
 # Rows that say what this process says: one that a newer release has changed is not for this one to run. A second
 # ahead, because a look lasts so long: what is due later is seen by the next.
 LOOK: Final = f"""
-SELECT s.name, extract(epoch FROM s.next_run_at) AS at, extract(epoch FROM now()) AS now
+SELECT s.name, CAST(extract(epoch FROM s.next_run_at) AS text) AS at, extract(epoch FROM now()) AS now
   FROM {{schedules}} s JOIN {MINE} USING (name, declaration)
  WHERE s.paused_at IS NULL AND s.next_run_at <= now() + interval '1 s'
  ORDER BY s.next_run_at, s.name"""
@@ -82,7 +96,7 @@ def look(connection: Connection, entries: Mapping[str, Entry]) -> list[Tick]:
 CLAIM = """
 UPDATE {schedules} SET next_run_at = :next, last_run_at = now()
  WHERE name = (SELECT name FROM {schedules} WHERE name = :name FOR UPDATE SKIP LOCKED)
-   AND extract(epoch FROM next_run_at) = :tick AND next_run_at <= now()
+   AND CAST(extract(epoch FROM next_run_at) AS text) = :tick AND next_run_at <= now()
    AND :next > now()
    AND paused_at IS NULL AND declaration = CAST(:declaration AS jsonb)"""
 
@@ -90,20 +104,22 @@ UPDATE {schedules} SET next_run_at = :next, last_run_at = now()
 def fire(tick: Tick, sessions: scoped_session[Session], connection: Connection, limits: Limits) -> int | None:
     """Claim this tick and add its jobs, both or neither. How many jobs; None where it is not ours (any more).
 
-    Raises `ScheduleFailed` for whatever the schedule does, and the driver's errors where the claim got no answer.
+    Raises `ScheduleFailed` for whatever the schedule does, `Contended` where another transaction came between, and the
+    driver's errors where the claim got no answer. The isolation level is the application's, for on_schedule's sake.
 
-    A transaction that on_schedule has ended took the claim with it: what it has added would be added again by whoever
-    claims the tick next.
+    A commit by on_schedule would keep the claim with the jobs so far and lose the others: it is refused, and all goes
+    back. A rollback by it took the claim along: what it has added then would be added again at the next claim.
     """
     with _blamed(tick.entry):
         following = tick.following()
     told = {"name": tick.entry.name, "tick": tick.at, "next": following, "declaration": tick.entry.declaration}
-    with _session(sessions, connection) as session:
+    with _contention(tick.entry), _session(sessions, connection) as session:
         if connection_of(session).execute(sql(CLAIM), told).rowcount != 1:
             return None
         with _blamed(tick.entry):
             claim = session.get_transaction()
-            count = limits.within(tick.limit, partial(_add, tick.entry, session), connection)
+            with _held(tick.entry, session):
+                count = limits.within(tick.limit, partial(_add, tick.entry, session), connection)
             if session.get_transaction() is not claim:
                 raise _invalid(tick.entry, "has ended the transaction that holds its tick")
             session.commit()
@@ -116,6 +132,33 @@ def _session(sessions: scoped_session[Session], connection: Connection) -> Itera
         yield routing.opened(sessions, connection)
     finally:
         sessions.remove()
+
+
+@contextmanager
+def _contention(entry: Entry) -> Iterator[None]:
+    """Above READ COMMITTED a claim that comes second gets an error, too, and not just no row."""
+    try:
+        yield
+    except (ScheduleFailed, DBAPIError) as error:
+        fault = error.__cause__ if isinstance(error, ScheduleFailed) else error
+        if fault is not None and code_of(fault) in AT_ONCE:
+            raise Contended(entry.name) from fault
+        raise
+
+
+@contextmanager
+def _held(entry: Entry, session: Session) -> Iterator[None]:
+    """Meanwhile nobody commits; savepoints may be released."""
+
+    def refuse(session: Session) -> None:
+        if not session.in_nested_transaction():
+            raise _invalid(entry, "commits the transaction that holds its tick")
+
+    event.listen(session, "before_commit", refuse)
+    try:
+        yield
+    finally:
+        event.remove(session, "before_commit", refuse)
 
 
 @contextmanager
@@ -173,29 +216,35 @@ UPDATE {schedules} SET paused_at = NULL, paused_by = NULL, next_run_at = coalesc
 NAMES: Final = "SELECT name FROM {schedules} ORDER BY name"
 
 
-def pause(connection: Connection | Session, name: str, by: str) -> bool:
+def pause(connection: Connection | Session | scoped_session[Session], name: str, by: str) -> bool:
     """Let no tick of this schedule fire from the caller's commit on. False where it is paused already.
 
     `by` is who wants it so, text of 1 to 255 bytes. Raises `EnqueueError` ``MAGIK_SCHEDULE_UNKNOWN`` for a name that no
     schedule has, and ``MAGIK_ARGS_INVALID`` for what is no text.
     """
-    told = {"name": storable(name, "name"), "by": storable(by, "by")}
-    return _one(connection.execute(sql(PAUSE), told)) or _known(connection, name)
+    own, told = _writing(connection), {"name": storable(name, "name"), "by": storable(by, "by")}
+    return _one(own.execute(sql(PAUSE), told)) or _known(own, name)
 
 
-def resume(connection: Connection | Session, name: str) -> bool:
+def resume(connection: Connection | Session | scoped_session[Session], name: str) -> bool:
     """Let its ticks fire again from the caller's commit on. False where it is not paused. Raises as `pause` does.
 
     What came due before now was left out on purpose and is not made up for: the next tick is the first after now.
     """
-    row = connection.execute(sql(PAUSED), {"name": storable(name, "name")}).one_or_none()
+    own = _writing(connection)
+    row = own.execute(sql(PAUSED), {"name": storable(name, "name")}).one_or_none()
     if row is None:
-        return _known(connection, name)
+        return _known(own, name)
     following = Schedule(**row.declaration).next(moment(row.at), moment(row.now)) if row.at <= row.now else None
-    return _one(connection.execute(sql(RESUME), {"name": name, "next": following}))
+    return _one(own.execute(sql(RESUME), {"name": name, "next": following}))
 
 
-def _known(connection: Connection | Session, name: str) -> Literal[False]:
+def _writing(given: Connection | Session | scoped_session[Session]) -> Connection:
+    """The schedules are where the jobs are, whatever else a Session reads and writes."""
+    return given if isinstance(given, Connection) else connection_of(session_of(given))
+
+
+def _known(connection: Connection, name: str) -> Literal[False]:
     """There is one of this name, with which there was nothing to do."""
     names = list(connection.execute(sql(NAMES)).scalars())
     if name in names:

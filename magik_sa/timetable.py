@@ -125,9 +125,10 @@ def _put(connection: Connection, entry: Entry, first: datetime) -> None:
 
 # ---- while it works
 
+# xmax names the last transaction that tried to claim the row and was rolled back: somebody does run what it says.
 STRANGE: Final = f"""
-SELECT mine.name, CAST(s.declaration AS text) AS said, extract(epoch FROM s.next_run_at) AS at,
-       s.paused_at IS NULL AND s.next_run_at <= now() AS due
+SELECT mine.name, CAST(s.declaration AS text) AS said, CAST(extract(epoch FROM s.next_run_at) AS text) AS at,
+       s.paused_at IS NULL AND s.next_run_at <= now() AS due, CAST(s.xmax AS text) AS tried
   FROM {MINE} LEFT JOIN {{schedules}} s USING (name)
  WHERE s.declaration IS DISTINCT FROM mine.declaration"""
 
@@ -135,7 +136,8 @@ SELECT mine.name, CAST(s.declaration AS text) AS said, extract(epoch FROM s.next
 ADOPT: Final = """
 UPDATE {schedules} SET declaration = CAST(:declaration AS jsonb)
  WHERE name = (SELECT name FROM {schedules} WHERE name = :name FOR UPDATE SKIP LOCKED)
-   AND declaration = CAST(:said AS jsonb) AND extract(epoch FROM next_run_at) = :at AND paused_at IS NULL"""
+   AND declaration = CAST(:said AS jsonb) AND CAST(extract(epoch FROM next_run_at) AS text) = :at
+   AND paused_at IS NULL"""
 
 
 class Strange(NamedTuple):
@@ -146,8 +148,9 @@ class Strange(NamedTuple):
 
     name: str
     said: str | None
-    at: Decimal | None
+    at: str | None  # as in a Tick
     due: bool | None
+    tried: str | None  # alike in two looks: nobody has tried to fire it between them
 
 
 def strange(connection: Connection, entries: Mapping[str, Entry]) -> list[Strange]:

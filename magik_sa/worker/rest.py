@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import MagikError
+from ..errors import JobTimeout, MagikError
 from ..logs import say
 from ..recurring import Tick
-from ..timetable import Entry, moment
+from ..timetable import Entry
 
 FIRST_REST, LONGEST_REST = 1.0, 60.0  # seconds before a schedule that failed is tried again
+AFTER_LIMIT: Final = 10  # times its limit that one rests which was over it: it held the others up for so long
+LONGEST_AFTER_LIMIT = 300.0  # seconds
 OURS: Final = str(Path(__file__).parents[1])
 UNDERNEATH: Final = {"sqlalchemy", "psycopg", "psycopg2"}
 
@@ -38,9 +39,11 @@ class Rests:
         self._resting.pop(entry.name, None)
 
     def begin(self, entry: Entry, error: BaseException, tick: Tick | None = None) -> None:
-        """It has failed: one line, and a rest that grows from try to try of the same tick."""
+        """It has failed: one line, and a rest that grows from try to try of the same tick; longer if it hung."""
         at, rest = tick.at if tick else None, self._resting.get(entry.name)
         pause = min(rest.pause * 2, LONGEST_REST) if rest and rest.at == at else FIRST_REST
+        if tick and isinstance(error, JobTimeout):
+            pause = max(pause, min(AFTER_LIMIT * tick.limit.total_seconds(), LONGEST_AFTER_LIMIT))
         self._resting[entry.name] = Rest(at, pause)
         reason = error.code if isinstance(error, MagikError) else type(error).__name__
         fields = {"error": reason, "where": raised_at(error), "next_try_s": pause}
@@ -50,14 +53,14 @@ class Rests:
 class Rest:
     """One that begins now."""
 
-    def __init__(self, at: Decimal | None, pause: float) -> None:
+    def __init__(self, at: str | None, pause: float) -> None:
         self.at, self.pause, self.until = at, pause, time.monotonic() + pause
 
 
 def described(entry: Entry, tick: Tick | None) -> dict[str, Any]:
     """What a line says of a schedule and its tick."""
     fields = {"schedule": entry.name, "job_class": entry.cls.__magik__.name}
-    return {**fields, "tick": moment(tick.at).isoformat(), "late_s": round(-tick.seconds, 3)} if tick else fields
+    return {**fields, "tick": tick.moment.isoformat(), "late_s": round(-tick.seconds, 3)} if tick else fields
 
 
 def raised_at(error: BaseException) -> str | None:

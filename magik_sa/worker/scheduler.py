@@ -17,19 +17,35 @@ from .. import recurring, timetable
 from ..failure import first_line
 from ..job import Job
 from ..logs import say
-from ..recurring import ScheduleFailed, Tick
+from ..recurring import Contended, ScheduleFailed, Tick
 from ..server import SILENT_AFTER
 from ..statement import hang_up
 from ..timeout import Limits
 from ..timetable import Entry, Strange
-from .rest import Rests, described
+from .rest import LONGEST_AFTER_LIMIT, Rests, described
 
 LOOK_EVERY = 1.0  # seconds at most between two looks: a row that was moved, resumed or changed is noticed
-STRANGE_EVERY = 30.0  # seconds between two looks for rows that say something else; found so twice, nobody runs one
+STRANGE_EVERY = 30.0  # seconds between two looks for rows that say something else
+NOBODYS_AFTER = 2 * LONGEST_AFTER_LIMIT  # seconds that one is due and untried until nobody runs it: no rest is longer
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds before the scheduler tries again after losing its connection
 AT_ONCE = 20  # ticks between two looks at most: other workers fire meanwhile what this one saw due
 GRACE = 10.0  # seconds over the limit of an on_schedule until its connection is cut, if interrupts did not end it
 LEAVE = 0.3  # seconds that the scheduler may take to end, and as many again once its connection is cut
+
+
+State = tuple[dict[str, Any], bool]
+
+
+def state(connection: Connection) -> State:
+    """What an on_schedule may change, and the next would inherit: an isolation level outlives its transaction."""
+    return dict(connection.get_execution_options()), connection.closed or _autocommits(connection)
+
+
+def _autocommits(connection: Connection) -> bool:
+    if connection.invalidated:  # to be made anew
+        return False
+    driver: Any = connection.connection.dbapi_connection
+    return bool(driver.autocommit)
 
 
 class Scheduler(threading.Thread):
@@ -50,7 +66,7 @@ class Scheduler(threading.Thread):
         self._rests = Rests()
         self._written = False
         self._pause = FIRST_PAUSE
-        self._strange: list[Strange] = []
+        self._strange: dict[Strange, float] = {}  # and when each was first seen so
         self._strange_at = 0.0
         self._line: Any = None
         self._until: float | None = None
@@ -98,22 +114,30 @@ class Scheduler(threading.Thread):
         with self._engine.connect() as connection:
             if not self._written:
                 self._write(connection)
-            while not self._end.is_set():
-                self._turn(connection)
+            made = state(connection)
+            while not self._end.is_set() and state(connection) == made:
+                self._turn(connection, made)
                 self._pause = FIRST_PAUSE
+            if state(connection) != made and not connection.closed:
+                connection.invalidate()  # or the pool would keep what was changed
 
     def _write(self, connection: Connection) -> None:
         with self._within(connection):
             timetable.write(connection, self.known, self.entries, self._rests.begin)
         self._written = True
 
-    def _turn(self, connection: Connection) -> None:
-        """Look, fire what is due, and sleep until the next tick or look. After a tick was fired it looks at once."""
+    def _turn(self, connection: Connection, made: State) -> None:
+        """Look, fire what is due, and sleep until the next tick or look. After one has fired, or failed, no sleep."""
         self._look_for_strange(connection)
         with self._within(connection):
             ticks = recurring.look(connection, self.entries)
         due = self._in_turn([tick for tick in ticks if tick.seconds <= 0 and self._rests.over(tick)])
-        if not sum(self._fire(tick, connection) for tick in due[:AT_ONCE]) and len(due) <= AT_ONCE:
+        progress = False
+        for tick in due[:AT_ONCE]:
+            progress |= self._fire(tick, connection)
+            if state(connection) != made:
+                return
+        if not progress:
             self._end.wait(min([LOOK_EVERY, *(tick.seconds for tick in ticks if tick.seconds > 0)]))
 
     def _in_turn(self, due: list[Tick]) -> list[Tick]:
@@ -122,17 +146,21 @@ class Scheduler(threading.Thread):
         return sorted(due, key=lambda tick: tick.entry in self._rests)
 
     def _fire(self, tick: Tick, connection: Connection) -> bool:
+        """Whether another look may find something else: it has fired, or failed and rests."""
         if self._end.is_set():
             return False
         try:
             with self._within(connection, tick.limit.total_seconds() + GRACE):
                 jobs = recurring.fire(tick, self._sessions, connection, self._limits)
+        except Contended:
+            say(logging.INFO, "schedule_contended", **described(tick.entry, tick))
+            return False
         except ScheduleFailed as failure:
             if self._end.is_set():
                 say(logging.WARNING, "schedule_cut_off", **described(tick.entry, tick))
             else:
                 self._rests.begin(tick.entry, failure.__cause__ or failure, tick)
-            return False
+            return True
         if jobs is not None:
             self._rests.end(tick.entry)
             say(logging.INFO, "schedule_fired", **described(tick.entry, tick), jobs=jobs)
@@ -151,16 +179,18 @@ class Scheduler(threading.Thread):
     # ---- rows that say something else
 
     def _look_for_strange(self, connection: Connection) -> None:
-        """Say which schedules this worker does not run, and adopt those that have been due for long: nobody does."""
-        if time.monotonic() < self._strange_at:
+        """Say which schedules this worker does not run, and adopt those that nobody tries to run any more."""
+        now = time.monotonic()
+        if now < self._strange_at:
             return
-        self._strange_at = time.monotonic() + STRANGE_EVERY
+        self._strange_at = now + STRANGE_EVERY
         with self._within(connection):
             found = timetable.strange(connection, self.entries)
-        for row in [row for row in found if row.due and row in self._strange]:
+        seen = {row: self._strange.get(row, now) for row in found}
+        for row in [row for row, since in seen.items() if row.due and now - since >= NOBODYS_AFTER]:
             if timetable.adopt(connection, self.entries[row.name], row):
                 say(logging.WARNING, "schedule_adopted", **described(self.entries[row.name], None))
         told = {row.name for row in self._strange}
         if new := sorted(row.name for row in found if row.name not in told):
             say(logging.WARNING, "schedules_declared_otherwise", schedules=",".join(new))
-        self._strange = found
+        self._strange = seen

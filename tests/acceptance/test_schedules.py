@@ -281,12 +281,19 @@ def test_during_a_deploy_only_the_newer_declaration_fires(
     assert (fired(old), len(fired(late))) == ([], 1)
 
 
+def impatient(settings: str) -> tuple[str, ...]:
+    """A worker with shorter pauses in its scheduler."""
+    return "-c", f"from magik_sa.worker import rest, scheduler; {settings}; from tests.controls import work; work()"
+
+
+IMPATIENT = impatient("scheduler.STRANGE_EVERY, scheduler.NOBODYS_AFTER = 0.3, 2.0")
+
+
 def test_a_declaration_that_nobody_runs_any_more_is_put_back(
     app: psycopg.Connection[Any], start: Start, effects: Effects
 ) -> None:
     """The newer release was taken back. The time that an old worker waits for a newer one is shortened here."""
-    impatient = "from magik_sa.worker import scheduler; scheduler.STRANGE_EVERY = 0.5; from tests.controls import work"
-    old = start(env={"TICKING_EVERY": "1h"}, program=("-c", f"{impatient}; work()"))
+    old = start(env={"TICKING_EVERY": "1h"}, program=IMPATIENT)
     new = start(env={"TICKING_EVERY": "2h"})
     old.wait_log("event=schedules_declared_otherwise schedules=Ticking:n0")
     new.terminate()
@@ -296,6 +303,20 @@ def test_a_declaration_that_nobody_runs_any_more_is_put_back(
     assert "event=schedule_adopted schedule=Ticking:n0" in old.stderr()
     assert fired(old) == ["Ticking:n0"]
     assert one(app, "SELECT declaration->>'every' FROM magik_job_schedules") == "1h"
+
+
+def test_a_declaration_whose_schedule_fails_is_not_put_back(app: psycopg.Connection[Any], start: Start) -> None:
+    """Each try of the newer release is rolled back and leaves its row as it was, due all the while."""
+    failing = {"TICKING": 0, "FAILING": "raises"}
+    old = start(env={**failing, "FAILING_EVERY": "1h"}, program=IMPATIENT)
+    often = impatient("scheduler.LOOK_EVERY, rest.FIRST_REST, rest.LONGEST_REST = 0.2, 0.5, 0.5")
+    new = start(env={**failing, "FAILING_EVERY": "2h"}, program=often)
+    old.wait_log("event=schedules_declared_otherwise")
+    due(app)
+    until(lambda: new.stderr().count("event=schedule_failed") > 5, what="tries for longer than the old one waits")
+    assert "event=schedule_adopted" not in old.stderr()
+    new.kill()
+    old.wait_log("event=schedule_adopted schedule=Stumbling:raises")
 
 
 def test_rows_of_removed_declarations_go_and_rows_of_classes_unknown_here_stay(
@@ -331,7 +352,7 @@ def test_schedules_that_fail_hurt_no_other_and_fire_once_they_are_mended(
     lines = [line for line in worker.stderr().splitlines() if "schedule_failed" in line]
     by_kind = {name: next(line for line in lines if f"Stumbling:{name}" in line) for name in BY_NAME}
     assert re.search(r"error=ValueError where=\S*ticking.py:\d+ next_try_s=1.0", by_kind["raises"])
-    for kind in ("rolls_back", "closes", "yields_a_number", "gives_nothing", "gives_a_class"):
+    for kind in ("commits", "rolls_back", "closes", "yields_a_number", "gives_nothing", "gives_a_class"):
         assert "error=MAGIK_ON_SCHEDULE_INVALID" in by_kind[kind]
     assert not re.search("s3cret|Traceback", worker.stderr())
     app.execute("CREATE TABLE mended ()")
@@ -375,6 +396,7 @@ def test_a_hanging_schedule_is_interrupted_at_the_timeout_of_its_class(
     worker = start(env={"SLOW": 60, "SLOW_IN": where, "SLOW_LIMIT": "1s"})
     due(app)
     until(lambda: fields(worker, "schedule_failed", "error") == ["MAGIK_JOB_TIMEOUT"], 4, what="its limit")
+    assert fields(worker, "schedule_failed", "next_try_s") == ["10.0"]  # it held the others up for a second
     if where == "python":
         assert re.search(r"ticking.py:\d+$", fields(worker, "schedule_failed", "where")[0])
     until(lambda: effects.count("Ticking") == 1, 3, what="the other one")

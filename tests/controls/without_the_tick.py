@@ -5,5 +5,6 @@ from magik_sa import recurring
 from . import without, work
 
 if __name__ == "__main__":
-    recurring.CLAIM = without(recurring.CLAIM, "AND extract(epoch FROM next_run_at) = :tick AND next_run_at <= now()")
+    tick = "AND CAST(extract(epoch FROM next_run_at) AS text) = :tick AND next_run_at <= now()"
+    recurring.CLAIM = without(recurring.CLAIM, tick)
     work()

@@ -10,14 +10,14 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 from magik_sa import EnqueueError, Job, Schedule, recurring, timetable
 from magik_sa.job_session import for_runs
-from magik_sa.recurring import ScheduleFailed, Tick
+from magik_sa.recurring import Contended, ScheduleFailed, Tick
 from magik_sa.timeout import Limits
 from magik_sa.timetable import Entry, moment
 
@@ -55,6 +55,14 @@ def refuse(entry: Entry, error: BaseException) -> None:
 def connection(engine: Engine) -> Iterator[Connection]:
     with engine.connect() as connection:
         yield connection
+
+
+@pytest.fixture(params=["psycopg", "psycopg2"])
+def driven(database: str, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """An engine on each of the drivers."""
+    engine = create_engine(make_url(database).set(drivername=f"postgresql+{request.param}"))
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
@@ -177,7 +185,15 @@ def test_a_row_that_says_something_else_is_strange_and_adopted_only_as_it_was_se
     assert rows(connection) == {MINE.name: ("1h", before[MINE.name][1])}
     assert timetable.strange(connection, table(MINE)) == []
     ask(connection, "TRUNCATE magik_job_schedules")
-    assert timetable.strange(connection, table(MINE)) == [(MINE.name, None, None, None)]
+    assert timetable.strange(connection, table(MINE)) == [(MINE.name, None, None, None, None)]
+
+
+def test_a_row_at_minus_infinity_is_adopted(driven: Engine) -> None:
+    with driven.connect() as connection:
+        timetable.write(connection, KNOWN, table(entry(EVERY_TWO)), refuse)
+        due(connection, "'-infinity'")
+        (seen,) = timetable.strange(connection, table(MINE))
+        assert timetable.adopt(connection, MINE, seen)
 
 
 # ---- ticks
@@ -229,7 +245,7 @@ def test_what_was_computed_before_a_long_freeze_is_not_claimed(
     write(MINE)
     due(connection)
     (tick,) = ticks(connection)
-    frozen = tick._replace(now=tick.at)
+    frozen = tick._replace(now=Decimal(tick.at))
     assert frozen.following() < moment(tick.now)
     assert recurring.fire(frozen, sessions, connection, LIMITS) is None
     assert recurring.fire(tick, sessions, connection, LIMITS) == 1
@@ -269,12 +285,77 @@ def test_a_schedule_that_fails_leaves_its_tick(
     assert ask(connection, "SELECT FROM magik_jobs") == []
 
 
-def test_moments_that_no_schedule_writes_hurt_nobody(
-    connection: Connection, write: Callable[..., None], sessions: scoped_session[OrmSession]
+def test_an_on_schedule_that_commits_keeps_neither_its_tick_nor_half_of_its_jobs(
+    connection: Connection,
+    write: Callable[..., None],
+    sessions: scoped_session[OrmSession],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def commit(session: OrmSession) -> Iterator[Job]:
+        with session.begin_nested():
+            yield Hourly()
+        session.commit()
+        yield Hourly()
+
+    monkeypatch.setattr(Hourly, "on_schedule", commit)
+    write(MINE)
+    due(connection)
+    (tick,) = ticks(connection)
+    with pytest.raises(ScheduleFailed) as caught:
+        recurring.fire(tick, sessions, connection, LIMITS)
+    assert "MAGIK_ON_SCHEDULE_INVALID" in str(caught.value.__cause__)
+    assert [left.at for left in ticks(connection)] == [tick.at]
+    assert ask(connection, "SELECT FROM magik_jobs") == []
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+@pytest.mark.parametrize("where", ["in the claim", "in on_schedule"])
+def test_a_serialization_failure_is_no_fault_of_the_schedule(
+    engine: Engine, database: str, driver: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another transaction comes between the snapshot and what this one writes."""
+    url = make_url(database).set(drivername=f"postgresql+{driver}")
+    own = create_engine(url, isolation_level="SERIALIZABLE")
+    sessions = for_runs(scoped_session(sessionmaker(own)))
+    with engine.begin() as setup:
+        setup.execute(text("CREATE TABLE counted AS SELECT 1 AS n"))
+
+    def come_between(connection: Connection, table: str, change: str) -> None:
+        connection.execute(text(f"SELECT FROM {table}"))
+        with engine.begin() as other:
+            other.execute(text(f"UPDATE {table} SET {change}"))
+
+    def claim(_: OrmSession, __: Any, connection: Connection) -> None:
+        come_between(connection, "magik_job_schedules", "last_run_at = now()")
+
+    def count(session: OrmSession) -> Iterator[Job]:
+        come_between(session.connection(), "counted", "n = n + 1")
+        session.execute(text("UPDATE counted SET n = n + 1"))
+        yield Hourly()
+
+    if where == "in on_schedule":
+        monkeypatch.setattr(Hourly, "on_schedule", count)
+    else:
+        event.listen(sessions, "after_begin", claim)
+    with own.connect() as connection:
+        timetable.write(connection, KNOWN, table(MINE), refuse)
+        due(connection)
+        (tick,) = ticks(connection)
+        with pytest.raises(Contended):
+            recurring.fire(tick, sessions, connection, LIMITS)
+        assert [left.at for left in ticks(connection)] == [tick.at]
+    own.dispose()
+
+
+def test_moments_that_no_schedule_writes_hurt_nobody(driven: Engine) -> None:
     """Whoever keeps a schedule off by 'infinity', or hurries it by '-infinity' or a year before Christ."""
+    with driven.connect() as connection:
+        hurry(connection, for_runs(scoped_session(sessionmaker(driven))))
+
+
+def hurry(connection: Connection, sessions: scoped_session[OrmSession]) -> None:
     entries = [entry(name=name) for name in ("a", "b", "c", "d")]
-    write(*entries)
+    timetable.write(connection, KNOWN, table(*entries), refuse)
     for name, moment_ in {"a": "infinity", "b": "-infinity", "c": "4000-01-01 BC", "d": "now"}.items():
         where = {"name": f"{MINE.name}:{name}", "at": moment_}
         ask(
@@ -303,7 +384,7 @@ def test_the_sessions_settings_change_nothing(database: str, driver: str, settin
         timetable.write(connection, KNOWN, table(MINE), refuse)
         due(connection, "'2026-10-25 00:30:00.123456+00'")
         (tick,) = ticks(connection)
-        assert moment(tick.at) == datetime(2026, 10, 25, 0, 30, 0, 123456, tzinfo=UTC)
+        assert tick.moment == datetime(2026, 10, 25, 0, 30, 0, 123456, tzinfo=UTC)
         assert recurring.fire(tick, sessions, connection, LIMITS) == 1
         ((on_grid,),) = ask(connection, "SELECT extract(epoch FROM next_run_at) % 3600 FROM magik_job_schedules")
         assert on_grid == Decimal("1800.123456")
@@ -320,6 +401,20 @@ def test_a_resumed_schedule_keeps_a_tick_that_is_to_come(connection: Connection,
         assert recurring.pause(connection, MINE.name, "ada")
         assert recurring.resume(connection, MINE.name)
     assert rows(connection) == before
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["no default", "another default"])
+def test_a_schedule_is_paused_where_the_jobs_are(
+    engine: Engine, connection: Connection, write: Callable[..., None], empty_database: str, elsewhere: bool
+) -> None:
+    write(MINE)
+    default = create_engine(empty_database) if elsewhere else None
+    factory = scoped_session(sessionmaker(default, binds={Job: engine}))
+    with factory() as session, session.begin():
+        assert recurring.pause(session, MINE.name, "ada")
+        assert recurring.resume(factory, MINE.name)
+    if default is not None:
+        default.dispose()
 
 
 @pytest.mark.parametrize("at", ["-infinity", "infinity"])

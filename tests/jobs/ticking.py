@@ -113,6 +113,13 @@ def breaks_the_flush(session: Session) -> Iterator[Any]:
     yield job
 
 
+def commits(session: Session) -> Iterator[Any]:
+    """The claim, and half of the jobs."""
+    yield Ticking(number=-1)
+    session.commit()
+    yield Ticking(number=-1)
+
+
 def rolls_back(session: Session) -> Iterator[Any]:
     """The claim of the tick goes with it."""
     session.rollback()
@@ -146,17 +153,19 @@ def gives_a_class(_: Session) -> Any:
 
 
 KINDS = (
-    *(raises, exits, breaks_the_transaction, breaks_the_flush, rolls_back, closes, cuts_its_connection),
-    *(yields_a_number, gives_nothing, gives_a_class),
+    *(raises, exits, breaks_the_transaction, breaks_the_flush, commits, rolls_back, closes),
+    *(cuts_its_connection, yields_a_number, gives_nothing, gives_a_class),
 )
 BY_NAME: dict[str, Any] = {kind.__name__: kind for kind in KINDS}
 
 
 class Stumbling(Job, policy="system"):
-    """Its schedules fail, each in its own way, until there is a table `mended`."""
+    """Its schedules fail, each in its own way (FAILING=1) or one of them, until there is a table `mended`."""
 
     schedule = tuple(
-        Schedule(every="1h", name=kind, args={"kind": kind}) for kind in BY_NAME if os.environ.get("FAILING")
+        Schedule(every=os.environ.get("FAILING_EVERY", "1h"), name=kind, args={"kind": kind})
+        for kind in BY_NAME
+        if os.environ.get("FAILING") in (kind, "1")
     )
 
     def perform(self, session: Session) -> None:

@@ -1,0 +1,121 @@
+"""The scheduler's thread, beside which nothing of a worker runs: what it asks of the database, and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, text
+from sqlalchemy.orm import Session as OrmSession
+from sqlalchemy.orm import scoped_session, sessionmaker
+
+from magik_sa import Job, Schedule
+from magik_sa.job_session import for_runs
+from magik_sa.timeout import Limits
+from magik_sa.timetable import timetable
+from magik_sa.worker.scheduler import Scheduler
+from tests.tools.waiting import never, until
+
+
+class Many(Job, policy="system", name="scheduler.Many"):
+    """More schedules than are tried between two looks."""
+
+    schedule = tuple(Schedule(every="1h", name=f"n{n}") for n in range(25))
+
+    def perform(self, session: OrmSession) -> None:
+        """Does nothing."""
+
+
+class Loosens(Job, policy="system", name="scheduler.Loosens"):
+    """Its on_schedule leaves its connection in another state than it was."""
+
+    schedule = Schedule(every="1h")
+
+    def perform(self, session: OrmSession) -> None:
+        """Does nothing."""
+
+    @classmethod
+    def on_schedule(cls, session: OrmSession) -> Iterator[Job]:
+        session.rollback()
+        session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+        session.rollback()
+        return iter(())
+
+
+class Fails(Job, policy="system", name="scheduler.Fails"):
+    """Its on_schedule writes and then fails."""
+
+    schedule = Schedule(every="1h")
+
+    def perform(self, session: OrmSession) -> None:
+        """Does nothing."""
+
+    @classmethod
+    def on_schedule(cls, session: OrmSession) -> Iterator[Job]:
+        yield cls()
+        session.flush()
+        session.execute(text("UPDATE pg_temp.nothing SET there = true"))
+
+
+Start = Callable[..., Scheduler]
+
+
+@pytest.fixture
+def start(engine: Engine) -> Iterator[Start]:
+    """Starts a scheduler of these classes on an engine of the test's database."""
+    with ExitStack() as stack:
+
+        def start(*classes: type[Job]) -> Scheduler:
+            known = {cls.__magik__.name: cls for cls in classes}
+            sessions = for_runs(scoped_session(sessionmaker(engine)))
+            scheduler = Scheduler(known, timetable(known), engine, sessions, Limits())
+            stack.callback(scheduler.leave)
+            stack.callback(scheduler.stop)
+            scheduler.write()
+            scheduler.start()
+            return scheduler
+
+        yield start
+
+
+def do(engine: Engine, statement: str, **values: Any) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(statement), values)
+
+
+def one(engine: Engine, statement: str) -> Any:
+    with engine.connect() as connection:
+        return connection.scalar(text(statement))
+
+
+def test_many_ticks_that_somebody_else_holds_are_tried_again_at_the_next_look_and_not_before(
+    engine: Engine, start: Start
+) -> None:
+    begun: list[object] = []
+    count = begun.append
+    start(Many)
+    do(engine, "UPDATE magik_job_schedules SET next_run_at = now() + interval '500 ms'")
+    with engine.connect() as holder:
+        holder.execute(text("SELECT FROM magik_job_schedules FOR UPDATE"))
+        until(lambda: one(engine, "SELECT bool_and(next_run_at <= now()) FROM magik_job_schedules"), what="all are due")
+        event.listen(engine, "begin", count)
+        never(lambda: len(begun) > 100, during=2.0, what="a hot loop")
+        event.remove(engine, "begin", count)
+    due = "SELECT count(*) FROM magik_job_schedules WHERE next_run_at <= now()"
+    until(lambda: one(engine, due) == 0, what="they fire once they are let go")
+
+
+def test_a_schedule_that_changes_its_connection_changes_it_for_no_other(
+    engine: Engine, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In AUTOCOMMIT the claim of one that fails would stay, with half of its jobs."""
+    caplog.set_level("INFO", "magik_sa")
+    start(Loosens, Fails)
+    for name in ("scheduler.Loosens", "scheduler.Fails"):
+        do(engine, "UPDATE magik_job_schedules SET next_run_at = now() WHERE name = :name", name=name)
+        until(lambda name=name: f"schedule_failed schedule={name}" in caplog.text, what="it has failed")  # type: ignore[misc]
+    assert one(engine, "SELECT count(*) FROM magik_jobs") == 0
+    assert one(engine, "SELECT count(*) FROM magik_job_schedules WHERE next_run_at <= now()") == 2
+    assert "scheduler_interrupted" not in caplog.text
