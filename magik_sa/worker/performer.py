@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 
 from ..job_session import Run
+from ..readable import readable
 from ..run import run
 from ..timeout import Limits
 from .letters import Ended
@@ -58,6 +58,4 @@ def is_dead(connection: Connection) -> bool:
     socket: Any = connection.connection.dbapi_connection
     if socket is None:
         return True
-    look = select.poll()  # select() knows no more than 1,024 descriptors
-    look.register(socket, select.POLLIN)
-    return bool(look.poll(0))
+    return bool(readable([socket], 0))
