@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from . import fence, routing, successor, timeout
+from . import commits, fence, routing, successor
 from .carried import context
 from .claim import Claimed
 from .failure import headline
@@ -71,7 +71,7 @@ def for_runs(sessions: scoped_session[Session]) -> scoped_session[Session]:
     own = routing.routed(sessions)
     fence.follow(own)
     successor.follow(own)
-    timeout.follow(own)
+    commits.follow(own)
     return own
 
 

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "magik_sa"
 # The house, from the ground up. A module imports what stands on a line above its own, or left of it on the same
 # line. A package's own name (``worker``) is its __init__. Whoever adds a module gives it its place here.
 LAYOUT = """
-errors duration settings uuid7 storable failure logs forked url readable
+errors duration settings uuid7 storable failure logs forked url readable interrupts commits
 retries zone clock cron walk schedule verb around carried args
 kind sealed key expression attribute columns declaration source body classes display table
 job
