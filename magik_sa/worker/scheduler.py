@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session, scoped_session
 from .. import recurring, timetable
 from ..failure import first_line
 from ..job import Job
+from ..lent import Lent
 from ..logs import say
 from ..recurring import ScheduleFailed, Tick
 from ..server import SILENT_AFTER
@@ -95,25 +96,29 @@ class Scheduler(threading.Thread):
     # ---- one life of the connection
 
     def _live(self) -> None:
-        with self._engine.connect() as connection:
+        lent = Lent(self._engine)
+        try:
             if not self._written:
-                self._write(connection)
+                self._write(lent.take())
             while not self._end.is_set():
-                self._turn(connection)
+                self._turn(lent)
                 self._pause = FIRST_PAUSE
+        finally:
+            lent.close()
 
     def _write(self, connection: Connection) -> None:
         with self._within(connection):
             timetable.write(connection, self.known, self.entries, self._rests.begin)
         self._written = True
 
-    def _turn(self, connection: Connection) -> None:
+    def _turn(self, lent: Lent) -> None:
         """Look, fire what is due, and sleep until the next tick or look. After a tick was fired it looks at once."""
+        connection = lent.take()
         self._look_for_strange(connection)
         with self._within(connection):
             ticks = recurring.look(connection, self.entries)
         due = self._in_turn([tick for tick in ticks if tick.seconds <= 0 and self._rests.over(tick)])
-        if not sum(self._fire(tick, connection) for tick in due[:AT_ONCE]) and len(due) <= AT_ONCE:
+        if not sum(self._fire(tick, lent.take()) for tick in due[:AT_ONCE]) and len(due) <= AT_ONCE:
             self._end.wait(min([LOOK_EVERY, *(tick.seconds for tick in ticks if tick.seconds > 0)]))
 
     def _in_turn(self, due: list[Tick]) -> list[Tick]:
