@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -16,6 +15,7 @@ from .errors import BootError, MagikError
 from .failure import first_line
 from .migrations.locked import BOUND, is_locked, sqlstate, tables_locked
 from .migrations.place import located
+from .readable import readable
 from .sessions import room
 from .settings import Settings, schema
 from .url import parse
@@ -160,7 +160,7 @@ def _same_backend(a: psycopg.Connection[Any], b: psycopg.Connection[Any]) -> boo
 def _pid(connection: psycopg.Connection[Any]) -> int | None:
     """Who serves this connection; None if no answer comes. Asked below psycopg, which would wait for ever."""
     connection.pgconn.send_query(b"SELECT pg_backend_pid()")
-    if not select.select([connection], [], [], PATIENCE)[0]:
+    if not readable([connection], PATIENCE):
         return None
     results = [*iter(connection.pgconn.get_result, None)]
     if (pid := results[0].get_value(0, 0)) is None:

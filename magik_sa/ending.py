@@ -24,6 +24,7 @@ from .job import Job
 from .job_session import Run, fresh_session
 from .logs import say
 from .outcome import Discard, Outcome, Snooze, Superseded
+from .routing import move
 from .successor import release
 
 JOBS = Job.__table__
@@ -70,13 +71,21 @@ def discard(run: Run, session: Session, asked: Discard) -> Outcome:
 
 
 def _end(run: Run, session: Session, statement: Delete | Update) -> None:
-    if inspect(run.job).session is not session:
-        raise RunError("MAGIK_SESSION_CLOSED", "The job's Session was closed, and what it had not committed is lost.")
+    _expect_open(run, session)
     mine = statement.where(JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.pending)
     if session.connection(bind_arguments={"mapper": Job.__mapper__, "clause": mine}).execute(mine).rowcount != 1:
         raise Superseded
     release(session)
     session.commit()
+
+
+def _expect_open(run: Run, session: Session) -> None:
+    """A job that has closed its Session, or the Connection below it, has thrown away what it had not committed."""
+    if inspect(run.job).session is not session or (run.connection.closed and session.in_transaction()):
+        raise RunError("MAGIK_SESSION_CLOSED", "The job's Session was closed, and what it had not committed is lost.")
+    if run.connection.closed:
+        run.connection = run.take()
+        move(session, run.connection)
 
 
 # ---- after it has gone back
@@ -189,6 +198,7 @@ def _record(run: Run, values: dict[str, Any]) -> bool:
 
 
 def _write(run: Run, statement: Update) -> bool:
+    run.connection = run.take()
     with run.begin(run.connection):
         written = run.connection.execute(statement).rowcount == 1
     if written:

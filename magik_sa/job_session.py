@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from . import fence, routing, successor, timeout
+from . import commits, fence, routing, successor
 from .carried import context
 from .claim import Claimed
 from .failure import headline
@@ -42,15 +42,18 @@ def read_committed(connection: Connection) -> Iterator[None]:
 class Run:
     """One run of one job: what was claimed, where it runs, and the versions that its writes may name.
 
-    `begin` begins the transactions of our own; on a connection that is in one already it has to set savepoints.
+    `take` gives the Connection that it runs on: a job may close it, or leave something set there, so it is taken anew
+    for whatever is not the job's. `begin` begins the transactions of our own; on a connection that is in one already it
+    has to set savepoints.
     """
 
     claimed: Claimed
-    connection: Connection
+    take: Callable[[], Connection]
     sessions: scoped_session[Session]
     stopping: Callable[[], bool]
     limits: Limits = field(default_factory=Limits)  # without a watchdog they interrupt nothing, and still judge
     begin: Callable[[Connection], AbstractContextManager[object]] = read_committed
+    connection: Connection = field(init=False)  # as it was last taken
     fence: Fence = field(init=False)
     job: Job = field(init=False)
     error: BaseException | None = field(init=False, default=None)  # why it ended without success
@@ -71,7 +74,7 @@ def for_runs(sessions: scoped_session[Session]) -> scoped_session[Session]:
     own = routing.routed(sessions)
     fence.follow(own)
     successor.follow(own)
-    timeout.follow(own)
+    commits.follow(own)
     return own
 
 
@@ -108,6 +111,7 @@ def _readable_args(run: Run) -> list[str]:
 
 @contextmanager
 def _opened(run: Run) -> Iterator[Session]:
+    run.connection = run.take()
     session = routing.opened(run.sessions, run.connection)
     try:
         run.job = attach(run.claimed.row, session)

@@ -36,6 +36,11 @@ def opened(sessions: scoped_session[Session], connection: Connection) -> Session
     return sessions(info={_OWN: connection})
 
 
+def move(session: Session, connection: Connection) -> None:
+    """Have it go on with another Connection; it is in no transaction."""
+    session.info[_OWN] = connection
+
+
 def _routed_class(application: type[Session]) -> type[Session]:
     def get_bind(session: Session, *args: Any, **kw: Any) -> Engine | Connection:
         bind = application.get_bind(session, *args, **kw)

@@ -11,7 +11,6 @@ while the watchdog is just interrupting, and drops what was not delivered. Close
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import threading
 import time
@@ -20,13 +19,13 @@ from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, event
-from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionmaker
+from sqlalchemy import Connection
 
-from . import statement
+from . import commits, statement
 from .duration import text
 from .errors import JobTimeout
 from .failure import headline
+from .interrupts import Interrupt, firing, raise_in, wait_for_fire
 from .logs import say
 
 AGAIN_AFTER: Final = 1.0  # seconds between two interrupts of the same work
@@ -34,14 +33,6 @@ HANG_UP_AFTER: Final = 3.0  # seconds over the limit until a statement's socket 
 STUBBORN_AFTER: Final = 10.0  # seconds over the limit until the log tells of work that takes no notice
 
 T = TypeVar("T")
-
-_committing: set[int] = set()  # threads whose Session waits for the server's word on a commit
-_due: set[int] = set()  # and those of them whose time was up meanwhile
-_firing: set[int] = set()  # threads that a watchdog is just interrupting
-
-
-class Interrupt(BaseException):
-    """Raised in the middle of work whose time is up. No Exception, so that ``except Exception`` lets it pass."""
 
 
 class Limit:
@@ -121,11 +112,10 @@ class Limits:
 
     def _close(self, limit: Limit) -> None:
         limit.closed = True
-        _wait_for_fire()
+        wait_for_fire()
         if limit.fired:
-            _raise_in(limit.ident, None)
-        _committing.discard(limit.ident)
-        _due.discard(limit.ident)
+            raise_in(limit.ident, None)
+        commits.forget(limit.ident)
         self._armed.pop(id(limit), None)
 
     # ---- in the watchdog
@@ -133,56 +123,20 @@ class Limits:
     def _fire(self, limit: Limit) -> None:
         now = time.monotonic()
         limit.next = now + AGAIN_AFTER
-        _firing.add(limit.ident)
-        try:
+        with firing(limit.ident):
             if not limit.closed:
                 _end_statement(limit, now)
                 self._interrupt(limit, now)
-        finally:
-            _firing.discard(limit.ident)
         if now - limit.deadline >= STUBBORN_AFTER and not (limit.told or limit.closed):
             limit.told = True
             say(logging.WARNING, "limit_ignored", thread=limit.thread, limit=text(limit.span))
 
     def _interrupt(self, limit: Limit, now: float) -> None:
-        if limit.ident in _committing and now - limit.deadline < HANG_UP_AFTER:
-            _due.add(limit.ident)
+        if commits.under_way(limit.ident) and now - limit.deadline < HANG_UP_AFTER:
+            commits.put_off(limit.ident)
         else:
             limit.fired = True
-            _raise_in(limit.ident, Interrupt)
-
-
-def follow(sessions: scoped_session[Session] | sessionmaker[Session]) -> None:
-    """Have an interrupt wait while a Session of this factory commits. Once a factory, after the fence's own `follow`.
-
-    The statement is cancelled, and the server says whether it has committed; upon that the thread raises the interrupt
-    itself. Earlier, its run would not know which version of its row it left, and could not record its own end.
-    """
-    event.listen(sessions, "before_commit", _begin_commit)
-    event.listen(sessions, "after_transaction_end", _end_commit)
-
-
-def _begin_commit(session: Session) -> None:
-    """Called for the release of a savepoint too."""
-    if not session.in_nested_transaction():
-        _committing.add(threading.get_ident())
-        _wait_for_fire()
-
-
-def _end_commit(_: Session, transaction: SessionTransaction) -> None:
-    """After the commit, or the rollback where it failed. Called for savepoints and flushes too."""
-    if transaction.parent is None:
-        _committing.discard(threading.get_ident())
-        _wait_for_fire()
-        if threading.get_ident() in _due:
-            _due.discard(threading.get_ident())
-            raise Interrupt
-
-
-def _wait_for_fire() -> None:
-    """Whoever has just said what may be done with its thread waits for the watchdog, which may not have heard."""
-    while threading.get_ident() in _firing:
-        time.sleep(0.0001)
+            raise_in(limit.ident, Interrupt)
 
 
 def _end_statement(limit: Limit, now: float) -> None:
@@ -192,7 +146,7 @@ def _end_statement(limit: Limit, now: float) -> None:
     try:
         if driver is not None and not late and statement.can_be_cancelled(driver):
             statement.cancel(driver)
-        elif driver is not None and (late or limit.ident not in _committing):
+        elif driver is not None and (late or not commits.under_way(limit.ident)):
             statement.hang_up(driver)
             say(logging.WARNING, "statement_hung_up", thread=limit.thread, limit=text(limit.span))
     except Exception as error:
@@ -218,13 +172,3 @@ def _give_up(connection: Connection | None) -> None:
             connection.invalidate()
     except Exception as error:
         say(logging.WARNING, "connection_not_closed", error=headline(error))
-
-
-_set_async_exc = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(
-    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
-)
-
-
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Have `kind` raised in that thread, at its next instruction of Python; None takes back what was not raised yet."""
-    _set_async_exc(thread, ctypes.py_object() if kind is None else kind)

@@ -56,12 +56,14 @@ SELECT extract(epoch FROM
 
 # A killed worker frees its locks but tells nobody. Whoever is idle deletes the row of a session that is gone:
 # exactly one asker gets it, sweeps the notes of jobs that are gone too, and notifies that worker's queues.
-# (backend_start is NULL to a role without pg_monitor, hence the coalesce: the pid alone then decides.)
+# (backend_start is NULL to a role without pg_monitor, hence the coalesce: the pid alone then decides.) A pooler may
+# give a dead worker's session to the next, which is asked for by %(new)s: a row of its own from before is another's.
 HINT = """
 WITH dead AS (
   DELETE FROM {workers} w
    WHERE NOT EXISTS (SELECT FROM pg_stat_activity a
-                      WHERE a.pid = w.backend_pid AND coalesce(a.backend_start = w.backend_start, true))
+                      WHERE a.pid = w.backend_pid AND coalesce(a.backend_start = w.backend_start, true)
+                        AND NOT (%(new)s AND a.pid = pg_backend_pid()))
   RETURNING backend_pid, backend_start, queues),
 swept AS (
   DELETE FROM {claims} c USING dead
@@ -76,8 +78,15 @@ SELECT pid, backend_start, %(name)s, %(queues)s FROM pg_stat_activity WHERE pid 
 RETURNING backend_pid, backend_start"""
 
 # After a reconnect: the session before may not know yet that it is dead, and would keep the locks. Waits up to 2 s.
+# Behind a pooler it may be somebody else's meanwhile, or this one. It is still ours if it has our name, an advisory
+# lock, and the row that we wrote: another worker has written its own there before it takes a lock.
 END_SESSION = """
-SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE pid = %(pid)s AND backend_start = %(start)s"""
+SELECT pg_terminate_backend(a.pid, 2000)
+  FROM pg_stat_activity a JOIN {workers} w ON w.backend_pid = a.pid AND w.backend_start = a.backend_start
+ WHERE a.pid = %(pid)s AND a.backend_start = %(start)s AND a.pid <> pg_backend_pid() AND w.name = %(name)s
+   AND a.application_name = current_setting('application_name')
+   AND EXISTS (SELECT FROM pg_locks l
+                WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted)"""
 
 UNREGISTER = "DELETE FROM {workers} WHERE backend_pid = %(pid)s AND backend_start = %(start)s"
 
@@ -116,11 +125,15 @@ def notify(connection: Connection, names: Names, queues: Collection[str]) -> Non
 
 def hint(connection: Connection, names: Names) -> int:
     """Notice sessions of workers that are gone; the number of queues notified for them."""
-    return int(_one(connection, names.sql(HINT), {"channel": names.channel}))
+    return int(_one(connection, names.sql(HINT), {"channel": names.channel, "new": False}))
 
 
 def register(connection: Connection, names: Names, name: str, queues: Collection[str]) -> tuple[int, Any]:
-    """Write this worker's row; (backend_pid, backend_start), which name the owner of its notes."""
+    """Write this worker's row; (backend_pid, backend_start), which name the owner of its notes.
+
+    Whoever had this very session before is dead. What it has noted of its jobs tells of their interruption as ever.
+    """
+    _one(connection, names.sql(HINT), {"channel": names.channel, "new": True})
     row = connection.execute(names.sql(REGISTER), {"name": name, "queues": list(queues)}).fetchone()
     assert row is not None
     return row[0], row[1]
@@ -131,9 +144,9 @@ def unregister(connection: Connection, names: Names, owner: tuple[int, Any]) -> 
     connection.execute(names.sql(UNREGISTER), {"pid": owner[0], "start": owner[1]})
 
 
-def end_session(connection: Connection, owner: tuple[int, Any]) -> None:
+def end_session(connection: Connection, names: Names, owner: tuple[int, Any], name: str) -> None:
     """Have the server end a session of ours that we have lost, so that its locks are free to be taken again."""
-    _one(connection, END_SESSION.encode(), {"pid": owner[0], "start": owner[1]})
+    _one(connection, names.sql(END_SESSION), {"pid": owner[0], "start": owner[1], "name": name})
 
 
 def _one(connection: Connection, statement: bytes, values: dict[str, Any]) -> Any:

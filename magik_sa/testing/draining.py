@@ -96,7 +96,7 @@ def _run(stage: Stage, claimed: Claimed) -> Ran:
     cls = declared()[claimed.row["job_class"]]
     if fault := policy_fault(cls):
         raise fault
-    this = Run(claimed, stage.connection, stage.sessions, lambda: False, Judged(), stage.begin)
+    this = Run(claimed, lambda: stage.connection, stage.sessions, lambda: False, Judged(), stage.begin)
     outcome = run(this)
     return Ran(claimed.id, cls, outcome, this.error, this.wait)
 

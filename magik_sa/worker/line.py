@@ -81,7 +81,7 @@ class Line:
         """
         before, self._owners = self._owners, [*self._owners, self.claims.owner]
         for owner in before:
-            wake.end_session(self.connection, owner)
+            wake.end_session(self.connection, self.names, owner, self.assignment.worker)
         self._forget(ended, before)
         ours = self.claims.take_again(running, before)
         self._owners = [self.claims.owner]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from ..errors import BootError
 from ..failure import headline
 from ..logs import say
 from ..outcome import Outcome
+from ..readable import readable
 from .book import PROBATION, Book
 from .letters import Abandon, Assignment, Ended, Mail, Stop
 from .line import Line
@@ -69,7 +69,7 @@ class Locker(threading.Thread):
         except (psycopg.Error, LockLost, BootError) as error:
             pause = self.line.broken(error, running=len(self.book))
             self.line.close()  # whatever it was: the locks of a failed statement stay held, and go with the connection
-            select.select([self.mail], [], [], pause)
+            readable([self.mail], pause)
             self._read_letters()
         finally:
             self.line.close()
@@ -152,7 +152,7 @@ class Locker(threading.Thread):
         """Sleep for the shortest of `waits`; whether there is mail. The socket is listened to meanwhile."""
         shortest = min(wait for wait in waits if wait is not None)
         bell, socket = self.mail.fileno(), self.line.connection.fileno()
-        woken, _, _ = select.select([bell, socket], [], [], shortest)
+        woken = readable([bell, socket], shortest)
         if socket in woken:
             self.line.listen()
         return bell in woken

@@ -1,4 +1,4 @@
-"""Messages to the locker, which sleeps on a socket: a queue with a descriptor that select() can wait on."""
+"""Messages to the locker, which sleeps on a socket: a queue with a descriptor that can be waited on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """Many threads put, one takes. Nothing is lost, and one waiting select() is woken by any number of messages."""
+    """Many threads put, one takes. Nothing is lost, and one who waits is woken by any number of messages."""
 
     def __init__(self) -> None:
         self._letters: SimpleQueue[T] = SimpleQueue()

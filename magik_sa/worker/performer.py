@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import select
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session, scoped_session
 
 from ..job_session import Run
+from ..lent import Lent
 from ..run import run
 from ..timeout import Limits
 from .letters import Ended
@@ -36,28 +35,14 @@ class Performer(threading.Thread):
     def run(self) -> None:
         # A pool checkout and reset for each job would cost as much as the job. The Connection opens no
         # transaction before the first statement.
-        with self._engine.connect() as connection:
+        lent = Lent(self._engine)
+        try:
             lives = max(1, self._locker.line.lives)  # its first one is still to come: nothing was lost
             while (claimed := self._locker.work.get()) is not None:
-                if lives != self._locker.line.lives or is_dead(connection):
-                    connection.invalidate()
+                if lives != self._locker.line.lives or lent.is_dead():
+                    lent.renew()
                 lives = self._locker.line.lives
-                outcome = run(Run(claimed, connection, self._sessions, self._stopping, self._limits))
+                outcome = run(Run(claimed, lent.take, self._sessions, self._stopping, self._limits))
                 self._locker.mail.put(Ended(claimed, outcome))
-
-
-def is_dead(connection: Connection) -> bool:
-    """Whether the server went away while this Connection was idle; it connects anew once it is invalidated.
-
-    An idle connection has nothing to read; a lost one has the server's last word, or its end. Looking costs no
-    round trip, and saves the next job from failing for what happened before it. (What has gone silent shows
-    nothing: when the locking connection was lost, all of them are made anew.)
-    """
-    if connection.invalidated:
-        return False
-    socket: Any = connection.connection.dbapi_connection
-    if socket is None:
-        return True
-    look = select.poll()  # select() knows no more than 1,024 descriptors
-    look.register(socket, select.POLLIN)
-    return bool(look.poll(0))
+        finally:
+            lent.close()

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session, scoped_session
 from .. import recurring, timetable
 from ..failure import first_line
 from ..job import Job
+from ..lent import Lent
 from ..logs import say
 from ..recurring import Contended, ScheduleFailed, Tick
 from ..server import SILENT_AFTER
@@ -31,21 +32,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds before the scheduler tries aga
 AT_ONCE = 20  # ticks between two looks at most: other workers fire meanwhile what this one saw due
 GRACE = 10.0  # seconds over the limit of an on_schedule until its connection is cut, if interrupts did not end it
 LEAVE = 0.3  # seconds that the scheduler may take to end, and as many again once its connection is cut
-
-
-State = tuple[dict[str, Any], bool]
-
-
-def state(connection: Connection) -> State:
-    """What an on_schedule may change, and the next would inherit: an isolation level outlives its transaction."""
-    return dict(connection.get_execution_options()), connection.closed or _autocommits(connection)
-
-
-def _autocommits(connection: Connection) -> bool:
-    if connection.invalidated:  # to be made anew
-        return False
-    driver: Any = connection.connection.dbapi_connection
-    return bool(driver.autocommit)
 
 
 class Scheduler(threading.Thread):
@@ -111,33 +97,29 @@ class Scheduler(threading.Thread):
     # ---- one life of the connection
 
     def _live(self) -> None:
-        with self._engine.connect() as connection:
+        lent = Lent(self._engine)
+        try:
             if not self._written:
-                self._write(connection)
-            made = state(connection)
-            while not self._end.is_set() and state(connection) == made:
-                self._turn(connection, made)
+                self._write(lent.take())
+            while not self._end.is_set():
+                self._turn(lent)
                 self._pause = FIRST_PAUSE
-            if state(connection) != made and not connection.closed:
-                connection.invalidate()  # or the pool would keep what was changed
+        finally:
+            lent.close()
 
     def _write(self, connection: Connection) -> None:
         with self._within(connection):
             timetable.write(connection, self.known, self.entries, self._rests.begin)
         self._written = True
 
-    def _turn(self, connection: Connection, made: State) -> None:
+    def _turn(self, lent: Lent) -> None:
         """Look, fire what is due, and sleep until the next tick or look. After one has fired, or failed, no sleep."""
+        connection = lent.take()
         self._look_for_strange(connection)
         with self._within(connection):
             ticks = recurring.look(connection, self.entries)
         due = self._in_turn([tick for tick in ticks if tick.seconds <= 0 and self._rests.over(tick)])
-        progress = False
-        for tick in due[:AT_ONCE]:
-            progress |= self._fire(tick, connection)
-            if state(connection) != made:
-                return
-        if not progress:
+        if not sum(self._fire(tick, lent.take()) for tick in due[:AT_ONCE]):
             self._end.wait(min([LOOK_EVERY, *(tick.seconds for tick in ticks if tick.seconds > 0)]))
 
     def _in_turn(self, due: list[Tick]) -> list[Tick]:

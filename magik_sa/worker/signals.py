@@ -8,10 +8,11 @@ can deadlock with the wait that it interrupted.)
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 from types import FrameType
+
+from ..readable import readable
 
 
 class Signals:
@@ -36,8 +37,7 @@ class Signals:
 
     def wait(self, seconds: float) -> bool:
         """Wait up to `seconds` for one more signal; whether it came."""
-        ready, _, _ = select.select([self._read], [], [], max(seconds, 0))
-        return bool(ready and os.read(self._read, 1))
+        return bool(readable([self._read], seconds) and os.read(self._read, 1))
 
     def _let_go(self) -> None:
         """What a job forks is no worker: a signal ends it, and is not told to the parent through the pipe."""

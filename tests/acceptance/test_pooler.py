@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, make_url
 from sqlalchemy.orm import Session as OrmSession
 
 from tests.jobs.lasting import Lasting
 from tests.tools import pooler
 from tests.tools.effects import Effects
 from tests.tools.pooler import Pooler, PoolMode
+from tests.tools.proxy import Proxy
 from tests.tools.sessions import ONE_KEY, advisory_locks, terminate
 from tests.tools.waiting import until
-from tests.tools.workers import WorkerProcess
+from tests.tools.workers import WorkerProcess, dsn_of
 
 LASTING = "tests.jobs.lasting"
 REFUSED = 2
@@ -94,6 +97,84 @@ def test_a_worker_behind_a_pooler_in_session_mode_works(
         WorkerProcess(between.url, LASTING, concurrency=2, poll_interval="1h") as worker,
     ):
         expect_to_work(worker, between.url, app, dsn, effects)
+
+
+SESSION = "SELECT backend_pid FROM magik_workers"
+ROWS = "SELECT error_count, split_part(last_error, ':', 2) FROM magik_jobs WHERE error_count > 0"
+TOLD = " MAGIK_JOB_INTERRUPTED"
+BEGUN = "SELECT count(*), sum(error_count) FROM magik_claims JOIN magik_jobs ON id = job_id WHERE begun"
+
+
+def begun(app: psycopg.Connection[Any], jobs: int) -> Callable[[], bool]:
+    """So many have, one of them for the first time."""
+    return lambda: app.execute(BEGUN).fetchone() == (jobs, jobs - 1)
+
+
+def test_a_worker_that_is_given_the_session_of_a_dead_one_works_and_counts_its_interruptions(
+    database: str, dsn: str, app: psycopg.Connection[Any], effects: Effects
+) -> None:
+    """The pooler has two sessions, so the third worker is given one that a dead one had."""
+    with Pooler(database, "session", 2) as between:
+        for lives in (1, 2):
+            add(database, Lasting(seconds=60))
+            with WorkerProcess(database, LASTING, concurrency=2, locking_url=between.url) as worker:
+                worker.wait_ready()
+                until(begun(app, lives), what="all are known to have begun, and interruptions are counted")
+                worker.kill()
+            until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, what="the pooler has reset the session")
+        with WorkerProcess(database, LASTING, concurrency=4, locking_url=between.url) as successor:
+            successor.wait_ready()
+            until(lambda: set(app.execute(ROWS).fetchall()) == {(1, TOLD), (2, TOLD)}, what="they are counted")
+            add(database, Lasting())
+            until(lambda: effects.finished() == 1, what="a job runs")
+        assert len(app.execute(SESSION).fetchall()) <= 2
+
+
+def test_a_session_that_the_pooler_has_given_to_somebody_else_is_not_ended(
+    database: str, dsn: str, app: psycopg.Connection[Any], effects: Effects
+) -> None:
+    """A client that waits for a session gets the worker's in the moment its connection breaks; the worker goes on."""
+    with Pooler(database, "session", 2) as between, Proxy("127.0.0.1", between.port) as proxy:
+        url = make_url(between.url).set(port=proxy.port).render_as_string(hide_password=False)
+        with WorkerProcess(database, LASTING, concurrency=1, locking_url=url) as worker, ExitStack() as stack:
+            worker.wait_ready()
+            add(database, Lasting(seconds=2))
+            until(lambda: effects.count() == 1, what="a job runs")
+            ((ours,),) = app.execute(SESSION).fetchall()
+            held = stack.enter_context(closing(connect(between.url)))  # the other of the two
+            with ThreadPoolExecutor(1) as thread:
+                coming = thread.submit(connect, between.url)
+                until(lambda: not coming.done() and waiting(between) == 1, what="it waits in line")
+                proxy.cut()
+                shop = stack.enter_context(closing(coming.result(10)))
+            assert pid(shop) == ours
+            shop.execute("SELECT pg_advisory_lock(4711)")
+            held.close()
+            worker.wait_log("event=locking_connection_back kept=1 superseded=0")
+            assert pid(shop) == ours
+            until(lambda: app.execute("SELECT count(*) FROM magik_jobs").fetchone() == (0,), what="the job is done")
+            assert worker.terminate() == 0
+    assert effects.count() == 1
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    connection = psycopg.connect(dsn_of(url), autocommit=True, application_name="shop", prepare_threshold=None)
+    pid(connection)  # a session is given with the first statement
+    return connection
+
+
+def pid(connection: psycopg.Connection[Any]) -> int:
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return int(row[0]) if row else 0
+
+
+def waiting(between: Pooler) -> int:
+    """How many clients of the pooler wait for a session."""
+    console = make_url(between.url).set(database="pgbouncer").render_as_string(hide_password=False)
+    with closing(psycopg.connect(dsn_of(console), autocommit=True, cursor_factory=psycopg.ClientCursor)) as admin:
+        cursor = admin.execute("SHOW CLIENTS")
+        state = [column.name for column in cursor.description or []].index("state")
+        return [row[state] for row in cursor.fetchall()].count("waiting")
 
 
 def test_with_a_direct_way_for_the_locks_the_rest_may_go_through_a_transaction_pooler(

@@ -87,6 +87,30 @@ def test_a_block_runs_jobs_and_leaves_no_thread_and_no_connection(database: str,
     assert effects.count("Telling") == 2
 
 
+def test_a_process_with_many_open_files_is_as_good_as_another(database: str, effects: Effects) -> None:
+    """The descriptors of all connections are above 1,024 here, those of the locking connection's next life too."""
+    run(
+        database,
+        """
+        import resource
+
+        NAMED = "SELECT pid, application_name FROM pg_stat_activity WHERE datname = current_database()"
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, most))
+        files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+        with Worker(url, concurrency=1) as worker:
+            done(*add(Telling()))
+            assert worker.locker.mail.fileno() > 1_024
+            with psycopg.connect(effects.dsn, autocommit=True) as other:
+                (ours,) = [pid for pid, name in other.execute(NAMED) if name == "magik_sa locker"]
+                other.execute("SELECT pg_terminate_backend(%s)", [ours])
+            until(lambda: worker.locker.line.lives == 2, what="the locking connection is back")
+            done(*add(Telling()))
+        """,
+    )
+
+
 def test_one_worker_can_be_entered_again(database: str, effects: Effects) -> None:
     run(
         database,

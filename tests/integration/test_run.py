@@ -39,7 +39,7 @@ class Bench:
         return claimed
 
     def run(self, claimed: Claimed) -> Outcome:
-        return run(Run(claimed, self.connection, self.sessions, lambda: False))
+        return run(Run(claimed, lambda: self.connection, self.sessions, lambda: False))
 
     def next(self, meanwhile: Callable[[], object] = lambda: None) -> Outcome:
         """Claim the next job, let something happen, run it, give its locks back."""

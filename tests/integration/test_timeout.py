@@ -106,6 +106,15 @@ def test_wherever_it_meets_a_session_the_next_job_is_unharmed(bench: Bench) -> N
     assert bench.notes() >= {str(job.id) for job in following}
 
 
+@pytest.mark.parametrize("how", [how for how in HOW if how.startswith("spins after")])
+def test_a_commit_that_fails_before_the_server_hears_of_it_puts_no_interrupt_off(bench: Bench, how: str) -> None:
+    """An interrupt waits while the server commits, for up to three seconds."""
+    bench.add(job := Limited(how=how))
+    bench.ended(job)
+    told = bench.worker.wait_log(r"event=job_retry duration_ms=(\S+)")
+    assert 300 <= float(told.group(1)) < 1_300
+
+
 def test_the_error_tells_where_the_job_was(bench: Bench) -> None:
     spinning, waiting = Limited(how="spins"), Limited(how="waits for a query")
     bench.add(spinning, waiting)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -69,6 +69,40 @@ def saving(job: Job, session: Session) -> None:
     session.commit()
 
 
+def going_on(job: Job, session: Session) -> None:
+    """What it has written cannot be committed, for a fault that the flush finds; it spins instead."""
+    session.expunge_all()
+    session.add(Note(what=str(job.id)))  # once more
+    with suppress(DBAPIError):
+        session.commit()
+    spin()
+
+
+def unwritten(session: Session) -> None:
+    """The same, for a fault that an application's own listener finds before the flush."""
+
+    @event.listens_for(session, "before_flush")
+    def refuse(*_: object) -> None:
+        raise ValueError("no")
+
+    session.add(Note(what="refused"))
+    with suppress(ValueError):
+        session.commit()
+    spin()
+
+
+def written_late(session: Session) -> None:
+    """The same, for what a listener writes within the commit."""
+
+    @event.listens_for(session, "before_commit")
+    def write(_: Session) -> None:
+        session.add(Note(what=None))
+
+    with suppress(DBAPIError):
+        session.commit()
+    spin()
+
+
 HOW: dict[str, Callable[[Job, Session], object]] = {
     "nothing": lambda *_: None,
     "spins": lambda *_: spin(),
@@ -81,6 +115,9 @@ HOW: dict[str, Callable[[Job, Session], object]] = {
     "waits for a lock": lambda _, session: session.execute(text("INSERT INTO notes VALUES ('held')")),
     "waits for a lock in the flush": lambda _, session: held_up(session),
     "snoozes too late": lambda *_: snooze_late(),
+    "spins after a commit whose flush failed": going_on,
+    "spins after a commit whose flush was refused": lambda _, session: unwritten(session),
+    "spins after a commit that wrote late": lambda _, session: written_late(session),
     "saves all the time": lambda job, session: spin(30, lambda: saving(job, session)),
     "asks all the time": lambda _, session: spin(30, lambda: session.execute(text("SELECT 1"))),
 }

@@ -13,13 +13,13 @@ PACKAGE = Path(__file__).resolve().parents[2] / "magik_sa"
 # The house, from the ground up. A module imports what stands on a line above its own, or left of it on the same
 # line. A package's own name (``worker``) is its __init__. Whoever adds a module gives it its place here.
 LAYOUT = """
-errors duration settings uuid7 storable failure logs forked url calling
+errors duration settings uuid7 storable failure logs forked url calling readable interrupts commits
 retries zone clock cron walk schedule verb around carried args
 kind sealed key expression attribute columns declaration source body classes display table
 job
 names rows statement server
 unknown setting writing committed enqueue wake claim timeout
-fence outcome successor unnest bulk routing job_session ending run timetable recurring effects
+lent fence outcome successor unnest bulk routing job_session ending run timetable recurring effects
 migrations.place migrations.locked migrations.parts migrations.drift migrations.v001 migrations migrations.autogenerate
 alembic_plugin
 sessions database boot asking status.figures status.questions status acting

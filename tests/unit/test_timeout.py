@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from magik_sa import JobTimeout, timeout
-from magik_sa.timeout import Interrupt, Limit, Limits
+from magik_sa.interrupts import Interrupt
+from magik_sa.timeout import Limit, Limits
 from magik_sa.worker.letters import Assignment
 from magik_sa.worker.locker import Locker
 from magik_sa.worker.watchdog import Watchdog
