@@ -1,0 +1,166 @@
+"""The figures of a run: how much was done, what ran again and why, how long the queue took to come back."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from .books import Books
+from .faults import Struck
+from .record import Line
+
+SPELLS: Final = ("restart", "read_only", "silence")  # in which work stands still for a reason
+AFTER: Final = {"restart": 5.0, "read_only": 5.0, "silence": 5.0, "freeze": 0.5}  # seconds until workers are back for sure
+LATE: Final = 20.0  # seconds after a fault in which a start may be its recovery
+
+
+@dataclass
+class Figures:
+    """All of them; times in seconds."""
+
+    asked: int = 0
+    undone: int = 0
+    repeats: int = 0
+    unsure: int = 0  # the answer to their commit was lost
+    committed: int = 0
+    classes: Counter[str] = field(default_factory=Counter)
+    runs: int = 0
+    again: Counter[str] = field(default_factory=Counter)
+    dead: int = 0
+    entries: int = 0
+    bookings: int = 0
+    ticks: int = 0
+    recoveries: dict[str, list[float]] = field(default_factory=dict)
+    back: dict[str, list[float]] = field(default_factory=dict)
+    wakes: dict[str, list[float]] = field(default_factory=dict)
+
+
+def figures(record: Iterable[Line], books: Books, struck: Sequence[Struck]) -> Figures:
+    """Count and measure."""
+    lines = list(record)
+    starts = _starts(lines)
+    told = Counter(line.what for line in lines)
+    answered = {line.job for line in lines if line.what in {"committed", "repeat", "undone"}}
+    return Figures(
+        asked=told["asked"],
+        undone=told["undone"],
+        repeats=told["repeat"],
+        unsure=len({line.job for line in lines if line.what == "asked"} - answered),
+        committed=len(books.enqueued),
+        classes=Counter(job.job_class for job in books.enqueued),
+        runs=told["start"],
+        again=Counter(_reasons(starts, books, struck)),
+        dead=len(books.dead),
+        entries=sum(books.entries.values()),
+        bookings=sum(books.bookings.values()),
+        ticks=len(books.ticks),
+        recoveries=_recoveries(starts, struck),
+        back=_back(lines, struck),
+        wakes=_wakes(starts, books, struck),
+    )
+
+
+def _starts(lines: Iterable[Line]) -> dict[UUID, list[Line]]:
+    """Of each job its starts, in order."""
+    starts = defaultdict(list)
+    for line in lines:
+        if line.what == "start":
+            starts[line.job].append(line)
+    return starts
+
+
+# ---- why jobs ran again
+
+
+def _reasons(starts: Mapping[UUID, list[Line]], books: Books, struck: Sequence[Struck]) -> Iterator[str]:
+    failed: dict[UUID, list[tuple[float, str]]] = defaultdict(list)
+    for id, error, at in books.failed:
+        failed[id].append((at, error))
+    for id, runs in starts.items():
+        for one, again in zip(runs, runs[1:], strict=False):
+            errors = [error for at, error in failed[id] if one.at <= at <= again.at]
+            yield _reason(one, again, errors[-1] if errors else "", struck)
+
+
+def _reason(one: Line, again: Line, error: str, struck: Sequence[Struck]) -> str:
+    between = [fault for fault in struck if one.at <= fault.at <= again.at]
+    kinds = {fault.kind for fault in between if not fault.pids or one.pid in fault.pids}
+    if "INTERRUPTED" in error or not error:
+        for kind, why in WHY.items():
+            if kind in kinds:
+                return why
+        return "interrupted" if error else "not known"
+    return next((why for part, why in ERRORS.items() if part in error), f"failed: {error[:60]}")
+
+
+WHY: Final = {
+    "kill": "its worker was killed",
+    "term": "its worker was told to stop",
+    "restart": "the server was restarted",
+    "read_only": "the server took no writes, and sessions were ended",
+    "locker": "the locking connection was ended",
+    "silence": "the network was silent",
+    "freeze": "its worker was frozen",
+}
+ERRORS: Final = {
+    "JOB_TIMEOUT": "over its time limit",
+    "RuntimeError": "failed, as it was written to",
+    "ReadOnly": "the server took no writes",
+    "read-only": "the server took no writes",
+    "AdminShutdown": "lost its connection",
+    "OperationalError": "lost its connection",
+    "DeadlockDetected": "deadlock",
+    "PendingRollback": "lost its connection",
+    "connection": "lost its connection",
+}
+
+
+# ---- how long it took
+
+
+def _recoveries(starts: Mapping[UUID, list[Line]], struck: Sequence[Struck]) -> dict[str, list[float]]:
+    """From a fault to the next start of each job that it struck: the last start before was in such a process."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for runs in starts.values():
+        for one, again in zip(runs, runs[1:], strict=False):
+            for fault in struck:
+                if fault.kind in HITS and one.at < fault.at < again.at and one.pid in fault.pids:
+                    others = [other for other in struck if other is not fault and _meet(other, fault.at - 1, again.at)]
+                    found[fault.kind if not others else f"{fault.kind}, amid other faults"].append(again.at - fault.at)
+    return found
+
+
+HITS: Final = ("kill", "term", "locker")
+
+
+def _back(lines: Iterable[Line], struck: Sequence[Struck]) -> dict[str, list[float]]:
+    """From the end of a restart or a read-only spell to the first end of a job after it."""
+    ends = sorted(line.at for line in lines if line.what == "end")
+    found: dict[str, list[float]] = defaultdict(list)
+    for fault in struck:
+        if fault.kind in {"restart", "read_only"}:
+            place = bisect.bisect(ends, fault.until)
+            if place < len(ends):
+                found[fault.kind].append(ends[place] - fault.until)
+    return found
+
+
+def _wakes(starts: Mapping[UUID, list[Line]], books: Books, struck: Sequence[Struck]) -> dict[str, list[float]]:
+    """From the commit (or run_at, where it is later) to the first start, in three sorts of times."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for job in books.enqueued:
+        if runs := starts.get(job.id):
+            first = runs[0].at
+            met = {fault.kind for fault in struck if _meet(fault, job.due, first)}
+            sort = "in a spell" if met & set(SPELLS) else "amid other faults" if met else "quiet"
+            keyed = "keyed, " if job.key is not None else ""
+            found[f"{keyed}{sort}"].append(first - job.due)
+    return found
+
+
+def _meet(fault: Struck, begin: float, end: float) -> bool:
+    return fault.at <= end and fault.until + AFTER.get(fault.kind, 0.0) >= begin
