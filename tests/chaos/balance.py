@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
@@ -160,27 +161,23 @@ def _keys(books: Books, found: Imbalance) -> None:
             lives[job.job_class, job.key].append((job.at, ends[job.id], job.id))
     for (cls, _), spans in lives.items():
         spans.sort()
-        for (_, end, one), (begin, _, other) in zip(spans, spans[1:], strict=False):
+        for (_, end, one), (begin, _, other) in pairwise(spans):
             if begin < end:
                 found.doubled[f"{cls} {one} and {other}"] = "of one key were live at once"
 
 
 def _ticks(books: Books, found: Imbalance) -> None:
-    """Each tick of a schedule made one job, and each such job has its tick."""
+    """Each tick of a schedule made one job, each such job has its tick, and each tick is the one that was to follow."""
     made = Counter(job.transaction for job in books.enqueued if job.job_class == "Tick")
-    for (schedule, tick), count in Counter((t.schedule, t.tick) for t in books.ticks).items():
-        if count > 1:
-            found.ticks[f"{schedule} at {tick:.0f}"] = f"was claimed {count} times"
+    claimed = Counter((each.schedule, each.tick) for each in books.ticks)
     for tick in books.ticks:
+        name = f"{tick.schedule} at {tick.tick:.0f}"
+        if claimed[tick.schedule, tick.tick] > 1:
+            found.ticks[name] = f"was claimed {claimed[tick.schedule, tick.tick]} times"
         if made[tick.transaction] != 1:
-            found.ticks[f"{tick.schedule} at {tick.tick:.0f}"] = f"made {made[tick.transaction]} jobs"
+            found.ticks[name] = f"made {made[tick.transaction]} jobs"
     for transaction in made.keys() - {tick.transaction for tick in books.ticks}:
         found.ticks[f"transaction {transaction}"] = "made a job without a tick"
-    by_schedule = defaultdict(list)
-    for tick in books.ticks:
-        by_schedule[tick.schedule].append(tick)
-    for schedule, chain in by_schedule.items():
-        chain.sort(key=lambda tick: tick.tick)
-        for one, other in zip(chain, chain[1:], strict=False):
-            if one.next != other.tick:
-                found.ticks[f"{schedule} at {one.tick:.0f}"] = f"was to be followed by {one.next:.0f}"
+    for one, other in pairwise(sorted(books.ticks, key=lambda tick: (tick.schedule, tick.tick))):
+        if one.schedule == other.schedule and one.next != other.tick:
+            found.ticks[f"{one.schedule} at {one.tick:.0f}"] = f"was to be followed by {one.next:.0f}"

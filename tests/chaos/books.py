@@ -71,7 +71,9 @@ SELECT id, job_class, args, key, {AT}, greatest({AT}, extract(epoch FROM run_at)
   FROM chaos_enqueued"""
 FAILED = f"SELECT id, error, {AT} FROM chaos_failed ORDER BY xid"
 ENDED = f"SELECT id, {AT} FROM chaos_ended"
-TICKS = "SELECT schedule, extract(epoch FROM tick)::float8, extract(epoch FROM next)::float8, xid::text FROM chaos_ticks"
+TICKS = (
+    "SELECT schedule, extract(epoch FROM tick)::float8, extract(epoch FROM next)::float8, xid::text FROM chaos_ticks"
+)
 DEAD = "SELECT id, last_error FROM magik_jobs WHERE expired_at IS NOT NULL"
 LIVE = "SELECT id FROM magik_jobs WHERE finished_at IS NULL AND expired_at IS NULL"
 ENTRIES = "SELECT job_id, part, count(*) FROM entries GROUP BY 1, 2"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -32,7 +31,7 @@ End = Callable[[], object]
 
 @dataclass
 class Struck:
-    """A fault that happened, from `at` to `until` (seconds since 1970); the workers' process ids where there are any."""
+    """A fault that happened, from `at` to `until` (seconds since 1970); `pids` of the workers that it struck."""
 
     kind: str
     at: float
@@ -112,7 +111,7 @@ class Faults:
         struck.detail = f"{off:+g} s"
         there = self.stage.clock.with_suffix(".new")
         there.write_text(str(off))
-        os.replace(there, self.stage.clock)
+        there.replace(self.stage.clock)
 
     # ---- the server and the way to it
 
@@ -151,16 +150,20 @@ class Faults:
     def do_silence(self, fault: Fault, struck: Struck) -> End:
         """For new connections too, or only for those that are open; at the end they go on, or are cut."""
         new, cut = fault.choice > 0.5, int(fault.choice * 10) % 2 == 0
-        struck.pids = tuple(slot.worker.pid for slot in self.stage.slots if slot.number in PROXIED)
+        struck.pids = self._proxied()
         open_ones = self.stage.proxy.silence(new=new)
         struck.detail = f"{open_ones} connections{' and new ones' if new else ''}, then {'cut' if cut else 'mended'}"
 
         def mend() -> None:
+            struck.pids += self._proxied()
             if cut:
                 self.stage.proxy.cut()
             self.stage.proxy.resume()
 
         return mend
+
+    def _proxied(self) -> tuple[int, ...]:
+        return tuple(slot.worker.pid for slot in self.stage.slots if slot.number in PROXIED)
 
     def do_snapshot(self, fault: Fault, struck: Struck) -> End:
         stack = ExitStack()

@@ -6,6 +6,7 @@ import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
@@ -14,7 +15,15 @@ from .faults import Struck
 from .record import Line
 
 SPELLS: Final = ("restart", "read_only", "silence")  # in which work stands still for a reason
-AFTER: Final = {"restart": 5.0, "read_only": 5.0, "silence": 5.0, "freeze": 0.5}  # seconds until workers are back for sure
+SERVER: Final = ("restart", "read_only")  # nobody can work
+HITS: Final = ("kill", "term", "locker")  # what takes jobs from a worker
+HARMLESS: Final = {"snapshot", "clock", "producer"}  # what should be felt by nobody
+AFTER: Final = {
+    "restart": 5.0,
+    "read_only": 5.0,
+    "silence": 5.0,
+    "freeze": 0.5,
+}  # seconds until workers are back for sure
 LATE: Final = 20.0  # seconds after a fault in which a start may be its recovery
 
 
@@ -81,7 +90,7 @@ def _reasons(starts: Mapping[UUID, list[Line]], books: Books, struck: Sequence[S
     for id, error, at in books.failed:
         failed[id].append((at, error))
     for id, runs in starts.items():
-        for one, again in zip(runs, runs[1:], strict=False):
+        for one, again in pairwise(runs):
             errors = [error for at, error in failed[id] if one.at <= at <= again.at]
             yield _reason(one, again, errors[-1] if errors else "", struck)
 
@@ -125,16 +134,13 @@ ERRORS: Final = {
 def _recoveries(starts: Mapping[UUID, list[Line]], struck: Sequence[Struck]) -> dict[str, list[float]]:
     """From a fault to the next start of each job that it struck: the last start before was in such a process."""
     found: dict[str, list[float]] = defaultdict(list)
-    for runs in starts.values():
-        for one, again in zip(runs, runs[1:], strict=False):
-            for fault in struck:
-                if fault.kind in HITS and one.at < fault.at < again.at and one.pid in fault.pids:
-                    others = [other for other in struck if other is not fault and _meet(other, fault.at - 1, again.at)]
-                    found[fault.kind if not others else f"{fault.kind}, amid other faults"].append(again.at - fault.at)
+    away = [fault for fault in struck if fault.kind in SERVER]
+    for one, again in (pair for runs in starts.values() for pair in pairwise(runs)):
+        for fault in struck:
+            if fault.kind in HITS and one.at < fault.at < again.at and one.pid in fault.pids:
+                gone = any(_meet(other, fault.at, again.at) for other in away)
+                found[f"{fault.kind}, the server away too" if gone else fault.kind].append(again.at - fault.at)
     return found
-
-
-HITS: Final = ("kill", "term", "locker")
 
 
 def _back(lines: Iterable[Line], struck: Sequence[Struck]) -> dict[str, list[float]]:
@@ -142,7 +148,7 @@ def _back(lines: Iterable[Line], struck: Sequence[Struck]) -> dict[str, list[flo
     ends = sorted(line.at for line in lines if line.what == "end")
     found: dict[str, list[float]] = defaultdict(list)
     for fault in struck:
-        if fault.kind in {"restart", "read_only"}:
+        if fault.kind in SERVER:
             place = bisect.bisect(ends, fault.until)
             if place < len(ends):
                 found[fault.kind].append(ends[place] - fault.until)
@@ -163,4 +169,4 @@ def _wakes(starts: Mapping[UUID, list[Line]], books: Books, struck: Sequence[Str
 
 
 def _meet(fault: Struck, begin: float, end: float) -> bool:
-    return fault.at <= end and fault.until + AFTER.get(fault.kind, 0.0) >= begin
+    return fault.kind not in HARMLESS and fault.at <= end and fault.until + AFTER.get(fault.kind, 0.0) >= begin

@@ -1,4 +1,4 @@
-"""The workload's job classes. Each does something outside of its Session, which the record has, and something within."""
+"""The workload's job classes. Each does something outside of its Session, which the record has, and something in it."""
 
 from __future__ import annotations
 

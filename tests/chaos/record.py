@@ -60,6 +60,4 @@ def running(job: Job, chunk: int = 0) -> Iterator[None]:
 def read(file: Path) -> list[Line]:
     """All lines in the order in which they were written."""
     rows = (line.split() for line in file.read_text().splitlines())
-    return [
-        Line(float(at), int(pid), what, cls, UUID(job), int(chunk)) for at, pid, what, cls, job, chunk in rows
-    ]
+    return [Line(float(at), int(pid), what, cls, UUID(job), int(chunk)) for at, pid, what, cls, job, chunk in rows]

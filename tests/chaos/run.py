@@ -67,7 +67,9 @@ def _drain(stage: Stage, left: dict[str, str]) -> float:
     stage.hush()
     began = time.monotonic()
     try:
-        until(lambda: _tended(stage) and _count(stage, LIVE) == 0, DRAINED_WITHIN, every=0.05, what="the queue is empty")
+        until(
+            lambda: _tended(stage) and _count(stage, LIVE) == 0, DRAINED_WITHIN, every=0.05, what="the queue is empty"
+        )
     except NotInTime:
         left["jobs"] = f"{_count(stage, LIVE)} are live {DRAINED_WITHIN:g} s after the last fault"
     return time.monotonic() - began

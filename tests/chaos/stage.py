@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,11 @@ WRONG_CLOCK = 0  # the worker whose clock steps
 PROGRAM = ("-m", "magik_sa.worker")
 CLOCK = Path(__file__).parent / "clock"
 KILLED = -signal.SIGKILL
-STOPPED = {0, 3, -signal.SIGTERM}  # the last before Python has taken the signal over
+CODES: Mapping[int | None, set[int]] = {  # how a worker may end, by the last that it was told
+    None: set(),
+    signal.SIGKILL: {KILLED},
+    signal.SIGTERM: {0, 3, -signal.SIGTERM},  # the last before Python has taken the signal over
+}
 REFUSED = 2  # to boot, because the server is down or takes no writes: as a supervisor would, we try again
 
 EVENT = re.compile(r"\bevent=(\w+)")
@@ -56,8 +60,7 @@ class Ended:
     @property
     def expected(self) -> bool:
         """Whether it had reason to."""
-        codes = {None: set(), signal.SIGKILL: {KILLED}, signal.SIGTERM: STOPPED | {KILLED}}[self.told]
-        return self.code in codes or (self.code == REFUSED and not self.ready)
+        return self.code in CODES[self.told] or (self.code == REFUSED and not self.ready)
 
 
 @dataclass

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 import os
 import time
+from datetime import datetime as real
 from pathlib import Path
 from typing import Any
 
 FILE = Path(os.environ["CHAOS_CLOCK"])
-REAL, REAL_NS, MOMENT = time.time, time.time_ns, datetime.datetime
+TIME, TIME_NS = time.time, time.time_ns
 
 
 def off() -> float:
@@ -21,21 +22,21 @@ class Kind(type):
     """Moments that others made are moments too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, MOMENT)
+        return isinstance(instance, real)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return issubclass(subclass, MOMENT)
+        return issubclass(subclass, real)
 
 
-class Moment(MOMENT, metaclass=Kind):
+class Moment(real, metaclass=Kind):
     """A datetime whose now() is by the wrong clock."""
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Any:
         """By the wrong clock."""
-        return MOMENT.now(tz) + datetime.timedelta(seconds=off())
+        return real.now(tz) + datetime.timedelta(seconds=off())
 
 
-time.time = lambda: REAL() + off()
-time.time_ns = lambda: REAL_NS() + int(off() * 1e9)
+time.time = lambda: TIME() + off()
+time.time_ns = lambda: TIME_NS() + int(off() * 1e9)
 datetime.datetime = Moment  # type: ignore[misc]
