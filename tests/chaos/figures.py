@@ -13,6 +13,7 @@ from uuid import UUID
 from .books import Books
 from .faults import Struck
 from .record import Line
+from .stage import THREADS
 
 SPELLS: Final = ("restart", "read_only", "silence")  # in which work stands still for a reason
 SERVER: Final = ("restart", "read_only")  # nobody can work
@@ -24,7 +25,7 @@ AFTER: Final = {
     "silence": 5.0,
     "freeze": 0.5,
 }  # seconds until workers are back for sure
-LATE: Final = 20.0  # seconds after a fault in which a start may be its recovery
+IN_HAND: Final = 5.0  # seconds: no run lasts longer
 
 
 @dataclass
@@ -67,7 +68,7 @@ def figures(record: Iterable[Line], books: Books, struck: Sequence[Struck]) -> F
         entries=sum(books.entries.values()),
         bookings=sum(books.bookings.values()),
         ticks=len(books.ticks),
-        recoveries=_recoveries(starts, struck),
+        recoveries=_recoveries(lines, starts, struck),
         back=_back(lines, struck),
         wakes=_wakes(starts, books, struck),
     )
@@ -96,22 +97,21 @@ def _reasons(starts: Mapping[UUID, list[Line]], books: Books, struck: Sequence[S
 
 
 def _reason(one: Line, again: Line, error: str, struck: Sequence[Struck]) -> str:
-    between = [fault for fault in struck if one.at <= fault.at <= again.at]
-    kinds = {fault.kind for fault in between if not fault.pids or one.pid in fault.pids}
-    if "INTERRUPTED" in error or not error:
-        for kind, why in WHY.items():
-            if kind in kinds:
-                return why
-        return "interrupted" if error else "not known"
-    return next((why for part, why in ERRORS.items() if part in error), f"failed: {error[:60]}")
+    if error and "INTERRUPTED" not in error:
+        return next((why for part, why in ERRORS.items() if part in error), f"failed: {error[:60]}")
+    near = [fault for fault in struck if fault.at <= again.at and fault.until + REACH.get(fault.kind, 0.0) >= one.at]
+    kinds = {fault.kind for fault in near if not fault.pids or one.pid in fault.pids}
+    return next((why for kind, why in WHY.items() if kind in kinds), "interrupted" if error else "not known")
 
 
+REACH: Final = {"term": 1.5, "restart": 1.0, "read_only": 1.0, "silence": 1.0}  # seconds after it
 WHY: Final = {
     "kill": "its worker was killed",
     "term": "its worker was told to stop",
     "restart": "the server was restarted",
     "read_only": "the server took no writes, and sessions were ended",
     "locker": "the locking connection was ended",
+    "backend": "a session of its worker was ended",
     "silence": "the network was silent",
     "freeze": "its worker was frozen",
 }
@@ -131,16 +131,31 @@ ERRORS: Final = {
 # ---- how long it took
 
 
-def _recoveries(starts: Mapping[UUID, list[Line]], struck: Sequence[Struck]) -> dict[str, list[float]]:
+def _recoveries(
+    lines: Sequence[Line], starts: Mapping[UUID, list[Line]], struck: Sequence[Struck]
+) -> dict[str, list[float]]:
     """From a fault to the next start of each job that it struck: the last start before was in such a process."""
     found: dict[str, list[float]] = defaultdict(list)
-    away = [fault for fault in struck if fault.kind in SERVER]
-    for one, again in (pair for runs in starts.values() for pair in pairwise(runs)):
-        for fault in struck:
-            if fault.kind in HITS and one.at < fault.at < again.at and one.pid in fault.pids:
-                gone = any(_meet(other, fault.at, again.at) for other in away)
-                found[f"{fault.kind}, the server away too" if gone else fault.kind].append(again.at - fault.at)
+    pairs = [pair for runs in starts.values() for pair in pairwise(runs)]
+    for fault in struck:
+        if fault.kind in HITS:
+            hit = [pair for pair in pairs if pair[0].pid in fault.pids and pair[0].at < fault.at < pair[1].at]
+            for _, again in hit:
+                sort = "" if _idle(lines, struck, fault.at, again.at) else ", nobody idle"
+                found[fault.kind + sort].append(again.at - fault.at)
     return found
+
+
+def _idle(lines: Sequence[Line], struck: Sequence[Struck], at: float, until: float) -> bool:
+    """Whether there was a worker at that moment with a thread to spare, which nothing has struck until then."""
+    hurt = [fault for fault in struck if _meet(fault, at, until)]
+    if any(fault.kind in SERVER for fault in hurt):
+        return False
+    seen = [line for line in lines if at - IN_HAND <= line.at <= at]
+    there = {line.pid for line in seen if line.what == "start"} - {pid for fault in hurt for pid in fault.pids}
+    open_runs = {(line.pid, line.job): line.what in {"start", "effect"} for line in seen}  # the last counts
+    held = Counter(pid for (pid, _), runs in open_runs.items() if runs)
+    return any(held[pid] < THREADS for pid in there)
 
 
 def _back(lines: Iterable[Line], struck: Sequence[Struck]) -> dict[str, list[float]]:

@@ -20,7 +20,7 @@ from .jobs import Chain, Doomed, Flaky, Keyed, Limited, Long, Mail, Payment, Pla
 from .record import tell
 
 PAYMENTS = 400  # so few that each is asked for again and again
-PAUSE = (0.02, 0.16)  # seconds between two transactions
+PAUSE = (0.03, 0.21)  # seconds between two transactions
 
 
 def payment(number: int) -> Payment:

@@ -1,7 +1,7 @@
 """The record: one file to which jobs and producers append a line for whatever they did, apart from any database.
 
-A line is ``time pid what class job chunk``; of a job `what` is start, effect or end, of a producer asked (before it
-commits), then committed, repeat or undone. Where the answer to a commit was lost, nothing follows. O_APPEND keeps the
+A line is ``time pid what class job chunk``. Of a job `what` is start, effect, end or raised; of a producer asked (before
+it commits), then committed, repeat or undone. Where the answer to a commit was lost, nothing follows. O_APPEND keeps the
 lines of several processes whole, and what was written outlives the process.
 """
 
@@ -32,6 +32,9 @@ class Line:
     job: UUID
     chunk: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.at:.6f} {self.pid} {self.what} {self.job_class} {self.job} {self.chunk}"
+
 
 @cache
 def _file() -> int:
@@ -45,15 +48,19 @@ def now() -> float:
 
 def tell(what: str, jobs: Iterable[Job], chunk: int = 0) -> None:
     """Append a line for each of these jobs, in one write."""
-    head = f"{now():.6f} {os.getpid()} {what}"
-    os.write(_file(), "".join(f"{head} {type(job).__name__} {job.id} {chunk}\n" for job in jobs).encode())
+    lines = (Line(now(), os.getpid(), what, type(job).__name__, job.id, chunk) for job in jobs)
+    os.write(_file(), "".join(f"{line}\n" for line in lines).encode())
 
 
 @contextmanager
 def running(job: Job, chunk: int = 0) -> Iterator[None]:
-    """The start of a run and, if nothing is raised, its end."""
+    """The start of a run, and its end: whether it was raised or not."""
     tell("start", [job], chunk)
-    yield
+    try:
+        yield
+    except BaseException:
+        tell("raised", [job])
+        raise
     tell("end", [job])
 
 

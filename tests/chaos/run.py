@@ -14,9 +14,11 @@ from tests.tools.waiting import NotInTime, until
 
 from . import books, record
 from .balance import Imbalance, balance
+from .books import Books
 from .faults import Faults, Struck
 from .figures import Figures, figures
 from .plan import Fault, plan
+from .record import Line
 from .stage import PROGRAM, Ended, Said, Stage
 
 DRAINED_WITHIN = 60.0  # seconds from the last fault until nothing is live any more
@@ -37,6 +39,8 @@ class Outcome:
     ended: list[Ended]
     said: Said
     drained: float
+    record: list[Line]
+    books: Books
     imbalance: Imbalance
     figures: Figures
 
@@ -59,7 +63,8 @@ def run(seconds: float, seed: int, program: tuple[str, ...] = PROGRAM, keep: str
     imbalance = balance(lines, known)
     imbalance.left |= left
     numbers = figures(lines, known, struck.struck)
-    return Outcome(seconds, seed, faults, struck.struck, stage.ended, stage.said, drained, imbalance, numbers)
+    ended, said = stage.ended, stage.said
+    return Outcome(seconds, seed, faults, struck.struck, ended, said, drained, lines, known, imbalance, numbers)
 
 
 def _drain(stage: Stage, left: dict[str, str]) -> float:

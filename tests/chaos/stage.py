@@ -29,14 +29,13 @@ from tests.tools.workers import WorkerProcess
 from . import books, jobs, record
 from .record import now
 
-WORKERS, PRODUCERS, THREADS = 4, 2, 5
+WORKERS, PRODUCERS, THREADS = 4, 2, 8
 PROXIED = {2, 3}  # the workers that reach the server by the proxy
 WRONG_CLOCK = 0  # the worker whose clock steps
 PROGRAM = ("-m", "magik_sa.worker")
 CLOCK = Path(__file__).parent / "clock"
 KILLED = -signal.SIGKILL
-CODES: Mapping[int | None, set[int]] = {  # how a worker may end, by the last that it was told
-    None: set(),
+CODES: Mapping[int, set[int]] = {  # how a worker may end that was told to
     signal.SIGKILL: {KILLED},
     signal.SIGTERM: {0, 3, -signal.SIGTERM},  # the last before Python has taken the signal over
 }
@@ -53,14 +52,14 @@ class Ended:
     pid: int
     at: float
     code: int
-    told: int | None
+    told: frozenset[int]
     ready: bool
     said: str
 
     @property
     def expected(self) -> bool:
         """Whether it had reason to."""
-        return self.code in CODES[self.told] or (self.code == REFUSED and not self.ready)
+        return any(self.code in CODES[told] for told in self.told) or (self.code == REFUSED and not self.ready)
 
 
 @dataclass
@@ -69,12 +68,11 @@ class Slot:
 
     number: int
     worker: WorkerProcess
-    told: int | None = None
-    frozen: bool = False
+    told: set[int] = field(default_factory=set)
 
     def signal(self, number: signal.Signals) -> None:
         """SIGKILL or SIGTERM; a frozen one hears the second when it goes on."""
-        self.told = number if self.told != signal.SIGKILL else self.told
+        self.told.add(number)
         self.worker.signal(number)
 
 
@@ -151,7 +149,7 @@ class Stage:
         for slot in self.slots:
             if slot.worker.returncode is not None:
                 self._bury(slot)
-                slot.worker, slot.told, slot.frozen = self._worker(slot.number), None, False
+                slot.worker, slot.told = self._worker(slot.number), set()
 
     def _bury(self, slot: Slot) -> None:
         worker, code = slot.worker, slot.worker.returncode
@@ -160,7 +158,7 @@ class Stage:
         log = worker.stderr()
         self.said.hear(log)
         last = log.splitlines()[-1] if log else ""
-        self.ended.append(Ended(worker.pid, now(), code, slot.told, "event=ready" in log, last))
+        self.ended.append(Ended(worker.pid, now(), code, frozenset(slot.told), "event=ready" in log, last))
 
     def _worker(self, number: int) -> WorkerProcess:
         env = {record.VARIABLE: str(self.record), "CHAOS_CLOCK": str(self.clock)}
