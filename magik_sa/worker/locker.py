@@ -93,6 +93,7 @@ class Locker(threading.Thread):
         self._release()
         if self._over():
             return
+        self._mark()  # here too: with mail at every turn there is no wait in which it would be done
         if self._stopping or not self._free():
             self._sleep_busy()
         elif not self._claim_round():

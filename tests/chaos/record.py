@@ -1,8 +1,8 @@
 """The record: one file to which jobs and producers append a line for whatever they did, apart from any database.
 
-A line is ``time pid what class job chunk``. Of a job `what` is start, effect, end or raised; of a producer asked (before
-it commits), then committed, repeat or undone. Where the answer to a commit was lost, nothing follows. O_APPEND keeps the
-lines of several processes whole, and what was written outlives the process.
+A line is ``time pid what class job chunk``. Of a job `what` is start, effect, end or raised; of a producer asked, and
+after its commit committed, repeat or undone: nothing, where the answer to the commit was lost. O_APPEND keeps the lines
+of several processes whole, and what was written outlives the process.
 """
 
 from __future__ import annotations
