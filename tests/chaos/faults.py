@@ -51,9 +51,9 @@ class Faults:
         self._spells = 0  # in which the server takes no writes
 
     def play(self, seconds: float) -> None:
-        """Let it all happen, for so long; at the end whatever lasts is ended."""
+        """Let all of it happen, for so long; at the end whatever lasts is ended."""
         start, due = time.monotonic(), list(self.plan)
-        while (at := time.monotonic() - start) < seconds:
+        while (at := time.monotonic() - start) < seconds or due:
             while due and due[0].at <= at:
                 self._begin(due.pop(0), start)
             while self._ends and self._ends[0][0] <= at:

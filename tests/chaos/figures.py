@@ -134,27 +134,28 @@ ERRORS: Final = {
 def _recoveries(
     lines: Sequence[Line], starts: Mapping[UUID, list[Line]], struck: Sequence[Struck]
 ) -> dict[str, list[float]]:
-    """From a fault to the next start of each job that it struck: the last start before was in such a process."""
+    """From a fault to the next start of each job that it struck: the run before was in such a process."""
     found: dict[str, list[float]] = defaultdict(list)
-    pairs = [pair for runs in starts.values() for pair in pairwise(runs)]
-    for fault in struck:
-        if fault.kind in HITS:
-            hit = [pair for pair in pairs if pair[0].pid in fault.pids and pair[0].at < fault.at < pair[1].at]
-            for _, again in hit:
-                sort = "" if _idle(lines, struck, fault.at, again.at) else ", nobody idle"
-                found[fault.kind + sort].append(again.at - fault.at)
+    for one, again in (pair for runs in starts.values() for pair in pairwise(runs)):
+        hits = [each for each in struck if each.kind in HITS and one.pid in each.pids and one.at < each.at < again.at]
+        if hits:
+            fault = hits[-1]
+            sort = "" if _idle(lines, struck, fault, again.at) else ", amid others or nobody idle"
+            found[fault.kind + sort].append(again.at - fault.at)
     return found
 
 
-def _idle(lines: Sequence[Line], struck: Sequence[Struck], at: float, until: float) -> bool:
-    """Whether there was a worker at that moment with a thread to spare, which nothing has struck until then."""
-    hurt = [fault for fault in struck if _meet(fault, at, until)]
-    if any(fault.kind in SERVER for fault in hurt):
+def _idle(lines: Sequence[Line], struck: Sequence[Struck], fault: Struck, until: float) -> bool:
+    """Whether a worker had a thread to spare then, and nothing else struck it, the server, or whom the fault struck."""
+    others = [each for each in struck if each is not fault and _meet(each, fault.at, until)]
+    hurt = {pid for each in others for pid in each.pids}
+    if hurt & set(fault.pids) or any(each.kind in SERVER for each in others):
         return False
-    seen = [line for line in lines if at - IN_HAND <= line.at <= at]
-    there = {line.pid for line in seen if line.what == "start"} - {pid for fault in hurt for pid in fault.pids}
+    gone = {pid for each in struck if each.kind in {"kill", "term"} and each.at <= until for pid in each.pids}
+    seen = [line for line in lines if fault.at - IN_HAND <= line.at <= fault.at]
     open_runs = {(line.pid, line.job): line.what in {"start", "effect"} for line in seen}  # the last counts
     held = Counter(pid for (pid, _), runs in open_runs.items() if runs)
+    there = {line.pid for line in seen if line.what == "start"} - hurt - gone
     return any(held[pid] < THREADS for pid in there)
 
 
