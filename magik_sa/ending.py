@@ -44,6 +44,7 @@ def finish(run: Run, session: Session) -> Outcome:
     session.flush()
     state = inspect(run.job)
     if state.deleted or state.was_deleted:  # the job has cancelled itself
+        run.fence.ending = True
         session.commit()
     elif type(run.job).__magik__.keep is None:
         _end(run, session, delete(JOBS))
@@ -72,6 +73,7 @@ def discard(run: Run, session: Session, asked: Discard) -> Outcome:
 
 def _end(run: Run, session: Session, statement: Delete | Update) -> None:
     _expect_open(run, session)
+    run.fence.ending = True
     mine = statement.where(JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.pending)
     if session.connection(bind_arguments={"mapper": Job.__mapper__, "clause": mine}).execute(mine).rowcount != 1:
         raise Superseded

@@ -3,10 +3,15 @@
 Every write of a job raises its `version` and names the one before, so a run whose row went on without it (another
 worker has the job, or it was moved or cancelled) writes nothing more. A run may only ever name a version that it
 read at its claim or made itself: one that it happens to load later is somebody else's.
+
+A run whose lock is known to be somebody else's saves nothing more on its way: else the one that has the job now would
+find its row moved at every commit, and begin again and again beside it. Its end is left to the version: what is done
+first counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import event
@@ -14,15 +19,20 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionm
 from sqlalchemy.orm.attributes import set_committed_value
 
 from .job import Job
+from .outcome import Superseded
 
 _KEY = "_magik_fence"
 
 
 class Fence:
-    """`committed`: the version that our last commit left. `pending`: the same, or what our open flush made of it."""
+    """`committed`: the version that our last commit left. `pending`: the same, or what our open flush made of it.
 
-    def __init__(self, version: int) -> None:
+    `lost` says whether the job's lock is somebody else's by now, `ending` that the commit to come is the run's last.
+    """
+
+    def __init__(self, version: int, lost: Callable[[], bool]) -> None:
         self.committed = self.pending = version
+        self.lost, self.ending = lost, False
         self.savepoints: list[int] = []  # what was pending when each of the open ones was set
 
     def moved(self) -> None:
@@ -39,6 +49,7 @@ def guard(job: Job, session: Session, fence: Fence) -> None:
 
 def follow(sessions: scoped_session[Session] | sessionmaker[Session]) -> None:
     """Have the Sessions of this factory keep the fences of the jobs that run in them. Once a factory."""
+    event.listen(sessions, "before_commit", _committing)
     event.listen(sessions, "after_flush", _flushed)
     event.listen(sessions, "after_commit", _committed)
     event.listen(sessions, "after_rollback", _rolled_back)
@@ -49,6 +60,12 @@ def follow(sessions: scoped_session[Session] | sessionmaker[Session]) -> None:
 def _of(session: Session) -> Fence | None:
     job = session.info.get(_KEY)
     return None if job is None else job.__dict__[_KEY]
+
+
+def _committing(session: Session) -> None:
+    """Called for the release of a savepoint too."""
+    if (fence := _of(session)) is not None and not fence.ending and fence.lost():
+        raise Superseded
 
 
 def _flushed(session: Session, _: Any) -> None:

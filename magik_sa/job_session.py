@@ -53,6 +53,7 @@ class Run:
     stopping: Callable[[], bool]
     limits: Limits = field(default_factory=Limits)  # without a watchdog they interrupt nothing, and still judge
     begin: Callable[[Connection], AbstractContextManager[object]] = read_committed
+    lost: Callable[[], bool] = lambda: False  # whether the job's lock is known to be somebody else's
     connection: Connection = field(init=False)  # as it was last taken
     fence: Fence = field(init=False)
     job: Job = field(init=False)
@@ -60,7 +61,7 @@ class Run:
     wait: timedelta = field(init=False, default=timedelta(0))  # until it runs again, where it does
 
     def __post_init__(self) -> None:
-        self.fence = Fence(self.claimed.row["version"])
+        self.fence = Fence(self.claimed.row["version"], self.lost)
 
     def within_limit(self, work: Callable[[], T]) -> T:
         """Do `work`, which is the application's, within the timeout of the job's class."""
@@ -99,6 +100,7 @@ def fresh_session(run: Run) -> Iterator[Session]:
     """
     _leave(run.sessions)
     run.claimed.row["version"] = run.fence.committed
+    run.fence.ending = True
     with _opened(run) as session:
         session.refresh(run.job, ["error_count", "last_error", "failed_at", "expired_at", *_readable_args(run)])
         session.commit()

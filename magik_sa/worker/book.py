@@ -13,7 +13,8 @@ from uuid import UUID
 from ..claim import Busy, Claimed
 
 BEGUN_AFTER = 0.05  # seconds that a run lasts before its note says so
-ASIDE_FOR = 1.0  # seconds until a job whose key runs elsewhere is looked at again
+ASIDE_FOR = 1.0  # seconds until a job whose outcome could not be recorded is looked at again
+KEY_BUSY = 0.1  # seconds, where its key runs elsewhere: as a rule the job before it has ended and is about to unlock
 PROBATION = 0.1  # seconds between the starts of two suspects
 
 

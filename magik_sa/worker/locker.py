@@ -17,7 +17,7 @@ from ..failure import headline
 from ..logs import say
 from ..outcome import Outcome
 from ..readable import readable
-from .book import PROBATION, Book
+from .book import KEY_BUSY, PROBATION, Book
 from .letters import Abandon, Assignment, Ended, Mail, Stop
 from .line import Line
 from .mailbox import Mailbox
@@ -93,6 +93,7 @@ class Locker(threading.Thread):
         self._release()
         if self._over():
             return
+        self._mark()  # here too: with mail at every turn there is no wait in which it would be done
         if self._stopping or not self._free():
             self._sleep_busy()
         elif not self._claim_round():
@@ -114,7 +115,7 @@ class Locker(threading.Thread):
 
     def _claim(self, queue: str, n: int) -> int:
         batch = self.line.claims.claim(queue, n, self.assignment.known, self.book.busy)
-        self.book.put_aside(batch.refused)
+        self.book.put_aside(batch.refused, KEY_BUSY)
         admitted, waiting = self.book.admit(batch.jobs)
         if waiting:
             self.line.claims.give_back(waiting)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, scoped_session
 
+from ..claim import Claimed
 from ..job_session import Run
 from ..lent import Lent
 from ..run import run
@@ -42,7 +43,12 @@ class Performer(threading.Thread):
                 if lives != self._locker.line.lives or lent.is_dead():
                     lent.renew()
                 lives = self._locker.line.lives
-                outcome = run(Run(claimed, lent.take, self._sessions, self._stopping, self._limits))
-                self._locker.mail.put(Ended(claimed, outcome))
+                self._locker.mail.put(Ended(claimed, run(self._run_of(claimed, lent))))
         finally:
             lent.close()
+
+    def _run_of(self, claimed: Claimed, lent: Lent) -> Run:
+        def lost() -> bool:
+            return not self._locker.book.has_lock(claimed)
+
+        return Run(claimed, lent.take, self._sessions, self._stopping, self._limits, lost=lost)

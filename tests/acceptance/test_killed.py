@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -190,3 +191,18 @@ def test_a_worker_goes_on_when_its_locking_connection_is_terminated(
     assert effects.repeats() == []
     assert worker.stderr().count("event=locking_connection_back") == 5
     assert "superseded" not in worker.stderr().replace("superseded=0", "")
+
+
+def test_a_run_is_known_to_have_begun_however_busy_its_worker_is(
+    app: psycopg.Connection[Any], database: str, tmp_path: Path
+) -> None:
+    """Jobs end all the time, so that the locker has mail whenever it looks."""
+    app.execute("INSERT INTO magik_jobs (job_class, args) VALUES ('Lasting', '{\"seconds\": 60}')")
+    app.execute("INSERT INTO magik_jobs (job_class, priority) SELECT 'Burst', 101 FROM generate_series(1, 6000)")
+    env = {"BURST_FILE": str(tmp_path / "runs")}
+    with WorkerProcess(database, "tests.jobs.burst", "tests.jobs.lasting", concurrency=8, env=env):
+        begun = "SELECT begun FROM magik_claims JOIN magik_jobs ON id = job_id WHERE job_class = 'Lasting'"
+        until(lambda: (app.execute(begun).fetchone() or [False])[0], 20, what="its note says so")
+        left = app.execute("SELECT count(*) FROM magik_jobs WHERE job_class = 'Burst'").fetchone()
+        assert left is not None
+        assert left[0] > 1_000, "its worker was not busy any more"

@@ -87,3 +87,24 @@ def test_two_rows_of_one_key_do_not_run_beside_each_other(
     assert first.job_id != second.job_id
     assert first.ended is not None
     assert first.ended <= second.started
+
+
+KEY_LOCK = "hashtextextended(job_class || encode(key_digest, 'hex'), -'magik_jobs'::regclass::oid::bigint)"
+
+
+def test_a_job_whose_key_was_not_free_yet_starts_as_soon_as_it_is(
+    app: psycopg.Connection[Any], database: str, dsn: str, engine: Engine, effects: Effects
+) -> None:
+    """As the next of a key does, between the commit and the unlock of the one before. The test holds the lock."""
+    job = LastingKeyed(tenant_id=1, delay="1s")
+    with OrmSession(engine) as session, session.begin():
+        session.add(job)
+    with psycopg.connect(dsn) as holder:
+        holder.execute(f"SELECT pg_advisory_lock({KEY_LOCK}) FROM magik_jobs".encode())
+        with WorkerProcess(database, LASTING, concurrency=1) as worker:
+            worker.wait_ready()
+            due = "SELECT clock_timestamp() > run_at + interval '50 ms' FROM magik_jobs"
+            until(lambda: (app.execute(due).fetchone() or [False])[0], what="it has been refused")
+            assert effects.count() == 0
+            holder.execute("SELECT pg_advisory_unlock_all()")
+            until(effects.count, 0.5, what="it runs")

@@ -118,9 +118,40 @@ def test_of_two_workers_with_one_job_each_part_is_committed_once(
     two.both_run(job.id)
     expect_job_gone(app, dsn)
     assert entries(app, job) == [(part, 1) for part in range(40)]
-    logs = two.first.stderr() + two.second.stderr()  # whichever commits the first part after they met goes on
+    logs = two.first.stderr() + two.second.stderr()
     assert "event=job_superseded" in logs
     assert logs.count("event=job_finished") == 1
+
+
+def starts_after_the_loss(two: Rivals, job: Chunks, app: psycopg.Connection[Any], dsn: str) -> int:
+    """How often the job is begun once the first knows that it has lost it. No note tells of the first's run."""
+    until(lambda: len(entries(app, job)) >= 3, what="three parts")
+    app.execute("DELETE FROM magik_claims")  # as a crash of the server does
+    two.both_run(job.id)
+    two.first.wait_log(r"event=locking_connection_back kept=0 superseded=1")
+    before = len(two.effects.starts(job.id))
+    expect_job_gone(app, dsn)
+    return len(two.effects.starts(job.id)) - before
+
+
+def test_a_run_that_knows_of_its_loss_leaves_the_job_to_the_other(
+    app: psycopg.Connection[Any], dsn: str, add: Callable[..., None], rivals: Callable[..., Rivals]
+) -> None:
+    """It is ahead, and each of its checkpoints would make worthless what the other has begun."""
+    job, two = Chunks(parts=40, pause=0.1), rivals()
+    add(job)
+    assert starts_after_the_loss(two, job, app, dsn) <= 1
+    assert entries(app, job) == [(part, 1) for part in range(40)]
+    assert (ends(two.first), ends(two.second)[-1]) == (["superseded"], "finished")
+
+
+def test_without_the_word_the_other_begins_again_and_again(
+    app: psycopg.Connection[Any], dsn: str, add: Callable[..., None], rivals: Callable[..., Rivals]
+) -> None:
+    """The control of the test above."""
+    job, two = Chunks(parts=40, pause=0.1), rivals(control("without_the_word"))
+    add(job)
+    assert starts_after_the_loss(two, job, app, dsn) > 3
 
 
 def test_without_the_version_parts_are_committed_twice(

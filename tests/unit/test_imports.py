@@ -19,7 +19,7 @@ kind sealed key expression attribute columns declaration source body classes dis
 job
 names rows statement server
 unknown setting writing committed enqueue wake claim timeout
-lent fence outcome successor unnest bulk routing job_session ending run timetable recurring effects
+lent outcome fence successor unnest bulk routing job_session ending run timetable recurring effects
 migrations.place migrations.locked migrations.parts migrations.drift migrations.v001 migrations migrations.autogenerate
 alembic_plugin
 sessions database boot asking status.figures status.questions status acting
