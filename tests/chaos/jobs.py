@@ -70,7 +70,7 @@ class Mail(Job, policy="system"):
             tell("effect", [self])
 
 
-class Keyed(Worked, policy="system"):
+class OneOfAKey(Worked, policy="system"):
     """At most one live job a number."""
 
     idempotent_by = "number"
@@ -132,7 +132,7 @@ class Flaky(Worked, policy="system"):
             raise RuntimeError("the first time")
 
 
-class Limited(Worked, policy="system"):
+class Overlong(Worked, policy="system"):
     """Lasts for too long the first time."""
 
     retries = Retries(times=10_000, backoff="constant", base="50ms", jitter=0, timeout="1s")

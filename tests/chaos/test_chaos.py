@@ -60,7 +60,7 @@ def test_nothing_is_lost_and_nothing_doubled_when_everything_happens_at_once(out
     assert list(outcome.imbalance.lines()) == []
     assert [fault.kind for fault in outcome.struck] == [fault.kind for fault in outcome.plan]
     assert set(outcome.figures.classes) == {
-        *("Plain", "Mail", "Keyed", "Chain", "Long", "Payment", "Flaky", "Limited", "Doomed", "Tick")
+        *("Plain", "Mail", "OneOfAKey", "Chain", "Long", "Payment", "Flaky", "Overlong", "Doomed", "Tick")
     }
     assert outcome.figures.committed > 10 * SECONDS
     assert outcome.figures.again.total() > SECONDS / 2

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, make_url, text
 from sqlalchemy.orm import Session as OrmSession
 
 from magik_sa import Job
-from tests.jobs.lending import CLOSED, LEFT, Following, Leaving
+from tests.jobs.lending import CLOSED, LEFT, Following, LeavingBehind
 from tests.tools.waiting import until
 from tests.tools.workers import WorkerProcess
 
@@ -53,7 +53,8 @@ def bench(request: pytest.FixtureRequest, database: str, engine: Engine) -> Iter
 def test_what_a_job_has_set_there_is_gone_for_the_next_and_for_its_own_on_failure(bench: Bench) -> None:
     """It ends as if it had set nothing; what fails after it is rolled back."""
     jobs: dict[str, tuple[Job, ...]] = {
-        how: (Leaving(how=how), Following(), Leaving(how=how, fails=True), Following(fails=True)) for how in LEFT
+        how: (LeavingBehind(how=how), Following(), LeavingBehind(how=how, fails=True), Following(fails=True))
+        for how in LEFT
     }
     failed = bench.run(*(job for four in jobs.values() for job in four))
     for _, _, leaving, following in jobs.values():
@@ -63,14 +64,14 @@ def test_what_a_job_has_set_there_is_gone_for_the_next_and_for_its_own_on_failur
 
 
 def test_what_a_job_has_set_there_keeps_nobody_from_recording_its_end(bench: Bench) -> None:
-    failed = bench.run(leaving := Leaving(how="another schema"), Following())
+    failed = bench.run(leaving := LeavingBehind(how="another schema"), Following())
     assert 'relation "nowhere.magik_jobs" does not exist' in failed.pop(leaving.id)
     assert failed == {}
 
 
 def test_a_connection_that_a_job_has_closed_is_replaced(bench: Bench) -> None:
     """The thread lives, and the job has failed if that threw away what it had not committed."""
-    closing = {how: (Leaving(how=how), Leaving(how=how, fails=True), Following()) for how in CLOSED}
+    closing = {how: (LeavingBehind(how=how), LeavingBehind(how=how, fails=True), Following()) for how in CLOSED}
     failed = bench.run(*(job for three in closing.values() for job in three))
     for how, (leaving, failing, following) in closing.items():
         assert failed[failing.id] == "RuntimeError: as told", how
@@ -81,13 +82,13 @@ def test_a_connection_that_a_job_has_closed_is_replaced(bench: Bench) -> None:
 
 
 def test_one_that_a_job_has_closed_after_its_commit_is_no_failure(bench: Bench) -> None:
-    assert bench.run(Leaving(how="committing"), Following()) == {}
+    assert bench.run(LeavingBehind(how="committing"), Following()) == {}
     assert bench.notes() == ["committing", "read committed"]
 
 
 def test_a_connection_left_as_it_was_is_the_same_for_the_next(bench: Bench) -> None:
     query = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE '%performer'"
-    bench.run(Leaving(how="nothing"))
+    bench.run(LeavingBehind(how="nothing"))
     before = bench.ask(query)
-    bench.run(*(Leaving(how="nothing") for _ in range(5)))
+    bench.run(*(LeavingBehind(how="nothing") for _ in range(5)))
     assert bench.ask(query) == before

@@ -58,7 +58,7 @@ HOW: dict[str, Callable[[Session], object]] = {
 }
 
 
-class Leaving(Job, policy="system"):
+class LeavingBehind(Job, policy="system"):
     """Does to its Connection what it is told, and fails where it is told."""
 
     retries = Retries(times=0)
