@@ -13,9 +13,8 @@ from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
 from .errors import BootError
-from .failure import first_line
+from .failure import first_line, sqlstate
 from .migrations import installed_version
-from .migrations.locked import sqlstate
 from .migrations.place import located, prefix
 from .settings import schema
 

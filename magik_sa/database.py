@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError
 
 from . import migrations, server
 from .errors import BootError, MagikError
-from .failure import first_line
-from .migrations.locked import BOUND, is_locked, sqlstate, tables_locked
+from .failure import first_line, sqlstate
+from .migrations.locked import BOUND, is_locked, tables_locked
 from .migrations.place import located
 from .readable import readable
 from .sessions import room

@@ -19,13 +19,14 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from .claim import INTERRUPTED
 from .errors import RunError
-from .failure import cut, describe, headline
+from .failure import cut, describe, headline, sqlstate
 from .job import Job
 from .job_session import Run, fresh_session
 from .logs import say
 from .outcome import Discard, Outcome, Snooze, Superseded
 from .routing import move
 from .successor import release
+from .writing import connection_of
 
 JOBS = Job.__table__
 AT_ONCE = {"40001", "40P01"}  # serialization failure, deadlock: nobody's fault, tried again without a pause
@@ -75,7 +76,7 @@ def _end(run: Run, session: Session, statement: Delete | Update) -> None:
     _expect_open(run, session)
     run.fence.ending = True
     mine = statement.where(JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.pending)
-    if session.connection(bind_arguments={"mapper": Job.__mapper__, "clause": mine}).execute(mine).rowcount != 1:
+    if connection_of(session).execute(mine).rowcount != 1:
         raise Superseded
     release(session)
     session.commit()
@@ -100,7 +101,7 @@ def fail(run: Run, session: Session, error: BaseException) -> Outcome:
     errors = run.claimed.row["error_count"] + 1
     if cls.__magik__.retries.exhausted(errors) or isinstance(error, cls.__magik__.discard_on):
         return expire(run, error)
-    delay = timedelta(0) if code_of(error) in AT_ONCE else cls.__magik__.retries.delay(errors)
+    delay = timedelta(0) if sqlstate(error) in AT_ONCE else cls.__magik__.retries.delay(errors)
     return _retry(run, error, delay)
 
 
@@ -194,7 +195,7 @@ def _record(run: Run, values: dict[str, Any]) -> bool:
         try:
             return _write(run, statement)
         except DBAPIError as error:
-            if not (error.connection_invalidated or code_of(error) in AT_ONCE):
+            if not (error.connection_invalidated or sqlstate(error) in AT_ONCE):
                 raise
     return _write(run, statement)
 
@@ -214,9 +215,3 @@ def roll_back(session: Session) -> None:
         session.rollback()
     except Exception as error:
         say(logging.WARNING, "rollback_failed", error=headline(error))
-
-
-def code_of(error: BaseException) -> str | None:
-    """The SQLSTATE that the driver gave: psycopg calls it sqlstate, psycopg2 pgcode."""
-    origin = getattr(error, "orig", error)
-    return getattr(origin, "sqlstate", None) or getattr(origin, "pgcode", None)

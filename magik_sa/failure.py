@@ -41,6 +41,13 @@ def first_line(error: BaseException) -> str:
     return headline(getattr(error, "orig", None) or error).splitlines()[0].rstrip(".")
 
 
+def sqlstate(error: BaseException) -> str | None:
+    """The server's code of an error that SQLAlchemy or a driver raised: psycopg calls it sqlstate, psycopg2 pgcode."""
+    origin = getattr(error, "orig", None) or error
+    code: str | None = getattr(origin, "sqlstate", None) or getattr(origin, "pgcode", None)
+    return code
+
+
 def _frames(error: BaseException) -> str:
     kept = traceback.extract_tb(error.__traceback__, limit=-FRAMES)
     return "".join(traceback.format_list(kept))

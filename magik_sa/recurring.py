@@ -18,8 +18,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
 from . import routing
-from .ending import AT_ONCE, code_of
+from .ending import AT_ONCE
 from .errors import EnqueueError, RunError
+from .failure import sqlstate
 from .forked import child_ends
 from .job import Job
 from .schedule import Schedule
@@ -141,7 +142,7 @@ def _contention(entry: Entry) -> Iterator[None]:
         yield
     except (ScheduleFailed, DBAPIError) as error:
         fault = error.__cause__ if isinstance(error, ScheduleFailed) else error
-        if fault is not None and code_of(fault) in AT_ONCE:
+        if fault is not None and sqlstate(fault) in AT_ONCE:
             raise Contended(entry.name) from fault
         raise
 

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import BootError, MagikError
-from ..failure import first_line
+from ..failure import first_line, sqlstate
 from ..migrations import HEAD, MagikDowngrade, MagikUpgrade, migrate
-from ..migrations.locked import TRY_ALONE, is_locked, sqlstate, tables_locked
+from ..migrations.locked import TRY_ALONE, is_locked, tables_locked
 from ..settings import schema
 from .connect import connected
 from .output import Answer, Command, note

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import BootError
+from ..failure import sqlstate
 from .place import prefix
 
 # A lock that is not free holds up every enqueue that queues behind the one who waits for it, so the wait has a bound.
@@ -34,12 +35,6 @@ SELECT DISTINCT pid, coalesce(nullif(application_name, ''), 'no name') FROM pg_l
         OR locktype = 'advisory' AND objsubid = 1
            AND objid::bigint = hashtext('magik_sa.migrations')::bigint & 4294967295)
  ORDER BY 1 LIMIT 3"""
-
-
-def sqlstate(error: DBAPIError) -> str | None:
-    """The server's code of an error, as psycopg or psycopg2 tells it."""
-    code: str | None = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-    return code
 
 
 def is_locked(error: DBAPIError) -> bool:
