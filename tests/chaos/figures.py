@@ -134,11 +134,18 @@ ERRORS: Final = {
 def _recoveries(
     lines: Sequence[Line], starts: Mapping[UUID, list[Line]], struck: Sequence[Struck]
 ) -> dict[str, list[float]]:
-    """From a fault to the next start of each job that it struck: the run before was in such a process."""
+    """From a fault to the next start of each job that it struck: the run before was in such a process.
+
+    A run that came to its own end all the same (a worker keeps its jobs where it can) was not struck.
+    """
     found: dict[str, list[float]] = defaultdict(list)
+    ended: dict[tuple[int, UUID], list[float]] = defaultdict(list)
+    for line in lines:
+        if line.what in {"end", "raised"}:
+            ended[line.pid, line.job].append(line.at)
     for one, again in (pair for runs in starts.values() for pair in pairwise(runs)):
         hits = [each for each in struck if each.kind in HITS and one.pid in each.pids and one.at < each.at < again.at]
-        if hits:
+        if hits and not any(hits[-1].at < at < again.at for at in ended[one.pid, one.job]):
             fault = hits[-1]
             sort = "" if _idle(lines, struck, fault, again.at) else ", amid others or nobody idle"
             found[fault.kind + sort].append(again.at - fault.at)
