@@ -194,7 +194,7 @@ def test_a_worker_goes_on_when_its_locking_connection_is_terminated(
 
 
 def test_a_run_is_known_to_have_begun_however_busy_its_worker_is(
-    app: psycopg.Connection[Any], database: str, tmp_path: Path
+    app: psycopg.Connection[Any], database: str, effects: Effects, tmp_path: Path
 ) -> None:
     """Jobs end all the time, so that the locker has mail whenever it looks."""
     app.execute("INSERT INTO magik_jobs (job_class, args) VALUES ('Lasting', '{\"seconds\": 60}')")

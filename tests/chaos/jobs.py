@@ -49,7 +49,7 @@ class Worked(Job):
         """What takes time, before anything is written."""
 
 
-class Plain(Worked, policy="system"):
+class Simple(Worked, policy="system"):
     """Slow in the middle of its transaction, or not at all."""
 
     seconds: Mapped[float] = arg(default=0.0)

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from magik_sa import Job, bulk_enqueue
 from tests.jobs.money import ACCOUNTS
 
-from .jobs import Chain, Doomed, Flaky, Long, Mail, OneOfAKey, Overlong, Payment, Plain
+from .jobs import Chain, Doomed, Flaky, Long, Mail, OneOfAKey, Overlong, Payment, Simple
 from .record import tell
 
 PAYMENTS = 400  # so few that each is asked for again and again
@@ -32,9 +32,9 @@ def payment(number: int) -> Payment:
 
 Maker = Callable[[random.Random], Job]
 MAKERS: dict[Maker, int] = {  # and how often each is chosen
-    lambda chance: Plain(seconds=chance.choice([0, 0, 0, 0.02, 0.2])): 30,
+    lambda chance: Simple(seconds=chance.choice([0, 0, 0, 0.02, 0.2])): 30,
     lambda _: Mail(): 15,
-    lambda chance: Plain(delay=f"{chance.randrange(100, 3_000)}ms"): 10,
+    lambda chance: Simple(delay=f"{chance.randrange(100, 3_000)}ms"): 10,
     lambda chance: OneOfAKey(number=chance.randrange(40)): 15,
     lambda chance: payment(chance.randrange(PAYMENTS)): 20,
     lambda chance: Chain(name=str(chance.getrandbits(40))): 3,

@@ -60,7 +60,7 @@ def test_nothing_is_lost_and_nothing_doubled_when_everything_happens_at_once(out
     assert list(outcome.imbalance.lines()) == []
     assert [fault.kind for fault in outcome.struck] == [fault.kind for fault in outcome.plan]
     assert set(outcome.figures.classes) == {
-        *("Plain", "Mail", "OneOfAKey", "Chain", "Long", "Payment", "Flaky", "Overlong", "Doomed", "Tick")
+        *("Simple", "Mail", "OneOfAKey", "Chain", "Long", "Payment", "Flaky", "Overlong", "Doomed", "Tick")
     }
     assert outcome.figures.committed > 10 * SECONDS
     assert outcome.figures.again.total() > SECONDS / 2
@@ -84,7 +84,7 @@ def test_the_record_is_read_as_it_was_written(outcome: Outcome, tmp_path: Path) 
     assert not doctored(outcome, tmp_path / "record", lambda _: True)
 
 
-@pytest.mark.parametrize("cls", ["Plain", "Mail", "Payment", "Tick"])
+@pytest.mark.parametrize("cls", ["Simple", "Mail", "Payment", "Tick"])
 def test_a_job_without_its_effect_is_lost(outcome: Outcome, tmp_path: Path, cls: str) -> None:
     job = job_of(outcome, cls)
     found = doctored(outcome, tmp_path / "record", lambda line: line.job != job or line.what != "effect")
@@ -98,13 +98,13 @@ def test_a_chunk_without_its_effect_is_lost(outcome: Outcome, tmp_path: Path) ->
 
 
 def test_a_job_that_the_database_never_had_is_lost(outcome: Outcome) -> None:
-    line = record.Line(0, 1, "committed", "Plain", uuid4())
+    line = record.Line(0, 1, "committed", "Simple", uuid4())
     assert list(balance([*outcome.record, line], outcome.books).lost) == [str(line.job)]
 
 
 @pytest.mark.parametrize("what", ["undone", "repeat"])
 def test_a_job_that_was_not_committed_and_is_there_is_told(outcome: Outcome, what: str) -> None:
-    line = record.Line(0, 1, what, "Plain", job_of(outcome, "Plain"))
+    line = record.Line(0, 1, what, "Simple", job_of(outcome, "Simple"))
     assert list(balance([*outcome.record, line], outcome.books).unasked) == [str(line.job)]
 
 
@@ -145,7 +145,7 @@ def late(books: Books) -> None:
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
-        ("doubled", more("Plain")),
+        ("doubled", more("Simple")),
         ("doubled", more("Tick")),
         ("doubled", more("Long", 2)),
         ("doubled", more("Doomed")),  # rolled back, as it should have been
@@ -153,7 +153,7 @@ def late(books: Books) -> None:
         ("doubled", lambda books: books.accounts.update({0: books.accounts[0] + 1})),
         ("doubled", lambda books: books.enqueued.append(next(j for j in books.enqueued if j.job_class == "Chain"))),
         ("doubled", late),
-        ("lost", less("Plain")),
+        ("lost", less("Simple")),
         ("lost", less("Chain")),
         ("lost", less("Long", 4)),
         ("lost", lambda books: books.bookings.pop(next(iter(books.bookings)))),
