@@ -1,4 +1,4 @@
-"""C110: each way to end has its own exit code, none but an orderly end has 0, and the reason is one line on stderr."""
+"""Each way to end has its own exit code, none but an orderly end has 0, and the reason is one line on stderr."""
 
 from __future__ import annotations
 

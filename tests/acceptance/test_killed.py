@@ -126,7 +126,7 @@ def test_without_the_hint_a_killed_workers_jobs_wait_for_the_poll(
 def test_a_worker_that_starts_later_takes_a_killed_ones_jobs_at_once(
     app: psycopg.Connection[Any], database: str, dsn: str, add: Callable[..., None], effects: Effects
 ) -> None:
-    """C4: no reaper, no lease, no setting; and the attempt is counted."""
+    """No reaper, no lease, no setting; and the attempt is counted."""
     job = Posting(seconds=60, again=60)
     with WorkerProcess(database, LEDGER, concurrency=1) as a:
         a.wait_ready()

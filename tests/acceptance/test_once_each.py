@@ -125,7 +125,7 @@ def test_two_workers_run_each_of_20000_jobs_once(
 def test_four_workers_that_wait_run_each_of_2000_jobs_once(
     app: psycopg.Connection[Any], database: str, dsn: str, file: Path
 ) -> None:
-    """C20: all of them are woken by one statement, and jobs end within a millisecond."""
+    """All of them are woken by one statement, and jobs end within a millisecond."""
     with workers(database, file, 4, 4, poll_interval="100ms"):
         for burst in range(1, 4):
             fill(app, 2_000)
@@ -174,7 +174,7 @@ def test_without_the_fence_a_claim_locks_the_table(
 def test_whatever_becomes_of_a_job_its_lock_goes(
     app: psycopg.Connection[Any], database: str, dsn: str, file: Path
 ) -> None:
-    """C37: 3,000 jobs that end well, fail and come again, are of unknown classes, or are deleted while they run."""
+    """3,000 jobs that end well, fail and come again, are of unknown classes, or are deleted while they run."""
     fill(app, 1_500)
     fill(app, 600, "BurstFails")
     fill(app, 300, "BurstOfAnotherProgram")

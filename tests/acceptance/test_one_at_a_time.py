@@ -28,7 +28,7 @@ def app(dsn: str) -> Iterator[psycopg.Connection[Any]]:
 def test_a_key_that_runs_is_neither_queued_nor_run_again(
     app: psycopg.Connection[Any], database: str, engine: Engine, effects: Effects
 ) -> None:
-    """C3: ten transactions add it while it runs; the running row is not touched, and their own rows are there."""
+    """Ten transactions add it while it runs; the running row is not touched, and their own rows are there."""
     app.execute("CREATE TABLE orders (number integer)")
     job = LastingKeyed(tenant_id=1, seconds=2.5)
     with ExitStack() as stack:
@@ -54,7 +54,7 @@ def test_a_key_that_runs_is_neither_queued_nor_run_again(
 def test_a_job_that_outlasts_every_timer_runs_once(
     app: psycopg.Connection[Any], database: str, engine: Engine, effects: Effects
 ) -> None:
-    """C24: longer than poll, hint, the locking connection's heartbeat (10 s) and the server's keepalives."""
+    """Longer than poll, hint, the locking connection's heartbeat (10 s) and the server's keepalives."""
     timers = {"poll_interval": "50ms", "shutdown_timeout": "100ms", "database_timeout": "100ms"}
     with ExitStack() as stack:
         workers = [stack.enter_context(WorkerProcess(database, LASTING, concurrency=1, **timers)) for _ in range(3)]  # type: ignore[arg-type]

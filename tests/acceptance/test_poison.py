@@ -88,7 +88,7 @@ def expect_failures_recorded(
 def test_what_no_net_catches_is_the_jobs_own_failure(
     app: psycopg.Connection[Any], database: str, dsn: str, add: Callable[..., None], effects: Effects
 ) -> None:
-    """C8: SystemExit, KeyboardInterrupt, GeneratorExit, a lazy import that cannot be parsed, and no stack or memory."""
+    """SystemExit, KeyboardInterrupt, GeneratorExit, a lazy import that cannot be parsed, and no stack or memory."""
     with WorkerProcess(database, POISON, concurrency=1) as worker:
         expect_failures_recorded(app, worker.wait_ready(), add, effects, UNCAUGHT)
     assert advisory_locks(dsn)[ONE_KEY] == 0
@@ -97,7 +97,7 @@ def test_what_no_net_catches_is_the_jobs_own_failure(
 def test_any_text_of_a_failure_is_recorded(
     app: psycopg.Connection[Any], database: str, dsn: str, add: Callable[..., None], effects: Effects
 ) -> None:
-    r"""C10: NUL, lone surrogates, a __str__ that raises, sixty megabytes; what cannot be stored is shown as \x00."""
+    r"""NUL, lone surrogates, a __str__ that raises, sixty megabytes; what cannot be stored is shown as \x00."""
     with WorkerProcess(database, POISON, concurrency=1) as worker:
         expect_failures_recorded(app, worker.wait_ready(), add, effects, UNSTORABLE)
     assert advisory_locks(dsn)[ONE_KEY] == 0

@@ -1,4 +1,4 @@
-"""C72: the worker needs a session of its own, proves at boot that it has one, and refuses where a pooler has none."""
+"""The worker needs a session of its own, proves at boot that it has one, and refuses where a pooler has none."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_twenty_losses_of_the_locking_connection_while_ten_jobs_run(
 def test_a_connection_gone_silent_is_noticed_within_the_bound(
     app: psycopg.Connection[Any], database: str, dsn: str, engine: Engine, effects: Effects, stack: ExitStack
 ) -> None:
-    """C12: the socket stays open and its keepalives are answered; only a limit of our own can tell."""
+    """The socket stays open and its keepalives are answered; only a limit of our own can tell."""
     url = make_url(database)
     proxy = stack.enter_context(Proxy(url.host or "", url.port or 0))
     proxied = url.set(port=proxy.port).render_as_string(hide_password=False)
@@ -121,7 +121,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_an_immediate_restart_strands_no_job(cluster: Cluster, stack: ExitStack) -> None:
-    """C31."""
+    """What ran is begun again, what waited is found, and no worker is started anew."""
     engine, effects = create_engine(cluster.url()), Effects(cluster.url())
     stack.callback(engine.dispose)
     for _ in range(2):
@@ -134,11 +134,11 @@ def test_an_immediate_restart_strands_no_job(cluster: Cluster, stack: ExitStack)
         until(lambda: one(app, "SELECT count(*) FROM magik_jobs") == 0, 15, what="all jobs are done")
     done = {row.job_id for row in effects.rows() if row.ended}
     assert len(done) == 200
-    assert "you don't own a lock" not in cluster.read_log()  # C117: no lock is given back that was not held
+    assert "you don't own a lock" not in cluster.read_log()  # no lock is given back that was not held
 
 
 def test_what_was_added_around_a_reconnect_starts_at_once(cluster: Cluster, stack: ExitStack) -> None:
-    """C41: with a poll interval of an hour only the look after LISTEN can find them."""
+    """With a poll interval of an hour only the look after LISTEN can find them."""
     engine, effects = create_engine(cluster.url()), Effects(cluster.url())
     stack.callback(engine.dispose)
     worker = stack.enter_context(WorkerProcess(cluster.url(), WAKING, concurrency=2, poll_interval="1h")).wait_ready()
@@ -165,7 +165,7 @@ def test_what_was_added_around_a_reconnect_starts_at_once(cluster: Cluster, stac
 def test_a_read_only_spell_is_waited_for(
     app: psycopg.Connection[Any], superuser_dsn: str, database: str, dsn: str, engine: Engine, effects: Effects
 ) -> None:
-    """C19: a server that cannot be written to is no server."""
+    """A server that cannot be written to is no server."""
     name = make_url(database).database
 
     def end_all() -> None:
@@ -194,7 +194,7 @@ def test_a_read_only_spell_is_waited_for(
 def test_the_databases_isolation_level_is_no_hindrance(
     app: psycopg.Connection[Any], superuser_dsn: str, database: str, stack: ExitStack, isolation: str, effects: Effects
 ) -> None:
-    """C98."""
+    """Whatever isolation the database gives by default, jobs run and end."""
     name = make_url(database).database
     with psycopg.connect(superuser_dsn, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = '{isolation}'".encode())
@@ -256,7 +256,7 @@ def _holder(dsn: str, workers: list[WorkerProcess]) -> WorkerProcess | None:
 
 
 def test_a_namesake_does_not_keep_a_dead_ones_jobs(database: str, dsn: str, engine: Engine, effects: Effects) -> None:
-    """C28: names are for people; claims follow the session."""
+    """Names are for people; claims follow the session."""
     same = {"app_name": "same", "concurrency": 1, "env": {"HOSTNAME": "same"}}
     with WorkerProcess(database, LASTING, **same) as a:  # type: ignore[arg-type]
         a.wait_ready()
@@ -269,7 +269,7 @@ def test_a_namesake_does_not_keep_a_dead_ones_jobs(database: str, dsn: str, engi
 
 
 def test_a_deploy_is_no_failure(app: psycopg.Connection[Any], database: str, engine: Engine, effects: Effects) -> None:
-    """C62: three deploys of a job that outlasts the shutdown timeout use up none of its tries."""
+    """Three deploys of a job that outlasts the shutdown timeout use up none of its tries."""
     job = Lasting(seconds=3)
     add(engine, job)
     for n in range(1, 4):

@@ -60,7 +60,7 @@ def ended_within(seconds: float, worker: WorkerProcess) -> int:
 def test_jobs_that_outlast_the_shutdown_timeout_run_again_elsewhere(
     app: psycopg.Connection[Any], database: str, dsn: str, add: Callable[..., None], effects: Effects
 ) -> None:
-    """C35: out within the timeout plus one second, with a code that is not 0; nothing half-done, and no failed try."""
+    """Out within the timeout plus one second, with a code that is not 0; nothing half-done, and no failed try."""
     with WorkerProcess(database, "tests.jobs.ledger", concurrency=4, shutdown_timeout="1s") as a:
         a.wait_ready()
         jobs = [Posting(seconds=1.8 + 30 * (n < 3)) for n in range(4)]  # the last ends after the timeout, if it may
@@ -112,7 +112,7 @@ def handles_sigterm(worker: WorkerProcess) -> bool:
 def test_a_signal_while_the_worker_boots_is_not_lost(
     app: psycopg.Connection[Any], database: str, add: Callable[..., None], tmp_path: Path, effects: Effects
 ) -> None:
-    """C36: at the first moment, three times during a slow import, and right after it."""
+    """At the first moment, three times during a slow import, and right after it."""
     (tmp_path / "slow_to_import.py").write_text(SLOW)
     add(Lasting())
     said = [None, "tenth 0.", "tenth 10.", "tenth 19.", "tenth 20."]
@@ -139,7 +139,7 @@ def stop_when(worker: WorkerProcess, said: str | None) -> int:
 def test_every_start_and_stop_is_an_orderly_one(
     app: psycopg.Connection[Any], database: str, add: Callable[..., None], server: Server, effects: Effects
 ) -> None:
-    """C64: idle, half-busy and busy; 0 each time, no traceback, and nothing in the server's log."""
+    """Idle, half-busy and busy; 0 each time, no traceback, and nothing in the server's log."""
     before = len(server.cluster.read_log()) if server.cluster else 0
     for busy in (0, 1, 2):
         add(*(Lasting(seconds=0.5) for _ in range(4 * busy)))

@@ -56,7 +56,7 @@ def durations(worker: WorkerProcess) -> dict[str, float]:
 def test_jobs_that_end_close_to_their_limit_are_judged_by_the_clock(
     app: psycopg.Connection[Any], database: str, add: Callable[..., None]
 ) -> None:
-    """C66: 200 that end within 5 ms of it, before or after; each is the next job of another."""
+    """200 that end within 5 ms of it, before or after; each is the next job of another."""
     chance = random.Random(1)
     jobs = [Shaving(seconds=0.1 + chance.uniform(-0.005, 0.005)) for _ in range(200)]
     with WorkerProcess(database, LIMITED, concurrency=6) as worker:
@@ -78,7 +78,7 @@ def test_jobs_that_end_close_to_their_limit_are_judged_by_the_clock(
 def test_what_swallows_its_interrupts_has_timed_out_and_what_follows_runs(
     app: psycopg.Connection[Any], database: str, add: Callable[..., None]
 ) -> None:
-    """C66"""
+    """The clock decides, whatever the body made of its interrupts."""
     swallowing = [Limited(how="swallows Exception"), Limited(how="swallows everything")]
     with WorkerProcess(database, LIMITED, concurrency=1) as worker:
         worker.wait_ready()

@@ -106,7 +106,7 @@ def test_whoever_lost_its_row_writes_nothing(bench: Bench, engine: Engine, Sessi
 def test_cancelled_while_it_runs_a_job_that_then_fails_stays_cancelled(
     bench: Bench, engine: Engine, Session: Session
 ) -> None:
-    """C96: no retry, no dead letter, nothing written."""
+    """No retry, no dead letter, nothing written."""
     add(Session, endings.Broken())
     assert bench.next(execute(engine, "DELETE FROM magik_jobs")) is Outcome.SUPERSEDED
     assert (notes(engine), rows(engine)) == ([], [])

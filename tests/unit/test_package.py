@@ -50,7 +50,7 @@ def test_the_version_is_written_once_and_the_same_everywhere() -> None:
 
 
 def test_only_the_pythons_that_the_suite_runs_on_are_let_in() -> None:
-    """C123: pip refuses any other; time limits rest on the interpreter's own ways."""
+    """Pip refuses any other; time limits rest on the interpreter's own ways."""
     named = {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)}
     admitted = SpecifierSet(PROJECT["requires-python"])
     assert named == {f"3.{minor}" for minor in range(40) if f"3.{minor}.5" in admitted}

@@ -203,7 +203,7 @@ def close_shaves(limits: Limits, pieces: int, seed: int) -> list[tuple[float, bo
 
 
 def test_work_that_ends_close_to_its_limit_is_judged_by_the_clock_and_the_next_is_never_hit(limits: Limits) -> None:
-    """C66: 200 that end within 5 ms of the limit, in four threads."""
+    """200 that end within 5 ms of the limit, in four threads."""
     with ThreadPoolExecutor(4) as threads:
         done = [
             piece for found in threads.map(lambda seed: close_shaves(limits, 50, seed), range(4)) for piece in found
