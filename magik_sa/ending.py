@@ -37,12 +37,11 @@ MOST_ERRORS = 2**31 - 1  # that the column can hold: a row by hand may say so, a
 TRIES_OF_OURS = 5  # of our own short transactions, against the same two
 
 
-# ---- with the job's own transaction
+# ---- with the job's own transaction, in which all that perform left is flushed
 
 
 def finish(run: Run, session: Session) -> Outcome:
     """The row goes (or says finished, with keep), together with all that the job wrote; or nothing does."""
-    session.flush()
     state = inspect(run.job)
     if state.deleted or state.was_deleted:  # the job has cancelled itself
         run.fence.ending = True
@@ -50,21 +49,19 @@ def finish(run: Run, session: Session) -> Outcome:
     elif type(run.job).__magik__.keep is None:
         _end(run, session, delete(JOBS))
     else:
-        _end(run, session, update(JOBS).values(finished_at=func.now(), version=JOBS.c.version + 1))
+        _end(run, session, update(JOBS).values(finished_at=MOMENT, version=JOBS.c.version + 1))
     return Outcome.FINISHED
 
 
 def snooze(run: Run, session: Session, asked: Snooze) -> Outcome:
     """The job's work is committed, and its row is due again later. No try is used up."""
-    session.flush()
     _end(run, session, update(JOBS).values(run_at=_later(run, asked.delay), version=JOBS.c.version + 1))
     return Outcome.SNOOZED
 
 
 def discard(run: Run, session: Session, asked: Discard) -> Outcome:
     """The job's work is committed, and its row is a dead letter by its own wish."""
-    session.flush()
-    values = {"last_error": describe(asked), "failed_at": func.now(), "expired_at": func.now()}
+    values = {"last_error": describe(asked), "failed_at": MOMENT, "expired_at": MOMENT}
     _end(run, session, update(JOBS).values(**values, version=JOBS.c.version + 1))
     run.error = asked
     run.fence.moved()

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from . import names
 from .job import Job
+from .job_session import read_committed
 from .schedule import Schedule
 from .settings import schema
 
@@ -72,7 +73,6 @@ def mine(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
 
 # ---- when a worker starts
 
-OURS: Final = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 BOUND: Final = "SET LOCAL lock_timeout = '2s'"  # a row is locked while its on_schedule runs: later is soon enough
 
 KNOWN: Final = f"""
@@ -104,8 +104,7 @@ def write(
     at once wait for each other instead of blocking each other. A schedule that cannot tell its first tick is left out,
     and `failed` is told.
     """
-    with connection.begin():
-        connection.execute(text(OURS))
+    with read_committed(connection):
         connection.execute(text(BOUND))
         found = connection.execute(sql(KNOWN), mine(entries)).one()
         for name in sorted(entries.keys() - set(found.same)):
