@@ -32,7 +32,7 @@ class SendReceipt(Job, policy="system"):
 
     number: Mapped[int] = arg()
 
-    def perform(self, session: Session) -> None:  # type: ignore[override]
+    def perform(self, session: Session) -> None:
         order = session.exec(select(Order).where(Order.number == self.number)).one()
         order.receipts += 1
         session.add(order)

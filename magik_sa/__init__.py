@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from .outcome import Discard, Snooze
+    from .pausing import pause_queue, resume_queue
+    from .pruning import prune
     from .retries import Retries
     from .schedule import Schedule
     from .verb import policy
@@ -47,6 +49,9 @@ _HOMES = {
     "metadata": "enqueue",
     "once": "effects",
     "policy": "verb",
+    "pause_queue": "pausing",
+    "resume_queue": "pausing",
+    "prune": "pruning",
     "Discard": "outcome",
     "Snooze": "outcome",
     "Retries": "retries",
@@ -91,7 +96,10 @@ __all__ = [
     "context",
     "metadata",
     "once",
+    "pause_queue",
     "policy",
+    "prune",
+    "resume_queue",
 ]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from inspect import get_annotations
-from typing import Any, ClassVar, Final, TypeVar, get_args, get_origin, get_type_hints, overload
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints, overload
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -23,11 +23,14 @@ from sqlalchemy.orm import Mapped
 from sqlalchemy.orm.base import _MappedAnnotationBase as MappedBase
 
 from .errors import DeclarationError
+from .failure import cut
 from .storable import encoded, invalid
 
 T = TypeVar("T")
 MISSING: Final[Any] = object()
 LARGEST_INTEGER: Final = 2**63 - 1
+MOST_FAULTS: Final = 5  # of one value that its refusal names: a long list may have as many as it has elements
+LONGEST_FAULT: Final = 500  # bytes; a validator of the application's may quote the value
 _MAPPED = re.compile(r"(\w+\.)*Mapped\[")
 _KNOWN = re.compile(r"Mapped\[|\bClassVar\b")
 
@@ -66,6 +69,14 @@ def _misused(parameter: str, why: str) -> DeclarationError:
     return DeclarationError("MAGIK_ARG_DECLARATION", f"arg() {why}.", field=parameter)
 
 
+class Taken(NamedTuple):
+    """A value that was checked."""
+
+    value: Any
+    stored: Any  # as JSON
+    size: int  # of that, in bytes
+
+
 @dataclass(frozen=True, eq=False)
 class Argument:
     """One argument of a job class. `annotation` is the T of its ``Mapped[T]``."""
@@ -85,15 +96,14 @@ class Argument:
         """Whether a job cannot be built without it."""
         return self.spec.default is MISSING and self.spec.default_factory is None
 
-    def take(self, value: object) -> tuple[Any, Any]:
+    def take(self, value: object) -> Taken:
         """Check a value; give it as the job will show it, and as JSON. Raises ``MAGIK_ARGS_INVALID``."""
         checked = self._checked(self.adapter.validate_python, value)
-        self._refuse_what_sql_cannot_compare(checked)
         stored = self.dump(checked)
-        encoded(stored, self.name)
+        size = len(encoded(stored, self.name))
         if (back := self.read(stored)) != checked and not _same(back, checked):
             raise invalid(self.name, "does not come back from JSON as the same value")
-        return checked, stored
+        return Taken(checked, stored, size)
 
     def dump(self, value: object) -> Any:
         """A checked value as JSON. The elements of a set, which have no order of their own, are sorted."""
@@ -112,31 +122,35 @@ class Argument:
     def default(self) -> Any:
         """A fresh value for a row, or a caller, that has none. Raises ``MAGIK_ARGS_INVALID`` if it is required."""
         if self.spec.default_factory is not None:
-            return self.take(self.spec.default_factory())[0]
+            return self.take(self.spec.default_factory()).value
         if self.required:
             raise invalid(self.name, "is missing")
         return self.read(self._stored_default)
 
     @cached_property
     def _stored_default(self) -> Any:
-        return self.take(self.spec.default)[1]
+        return self.take(self.spec.default).stored
 
     def _checked(self, validate: Callable[[Any], Any], value: object) -> Any:
         try:
-            return validate(value)
+            checked = validate(value)
+            self._refuse_what_sql_cannot_compare(checked)
+            return checked
         except ValidationError as error:
             faults = error.errors(include_url=False, include_context=False, include_input=False)
         except (RecursionError, PydanticSerializationError):
             faults = []
         # Raised out here, so that pydantic's own error, which quotes the value, is not even its context.
-        raise invalid(self.name, "; ".join(map(self._told, faults)) or "is nested too deeply")
+        more = [f"and {len(faults) - MOST_FAULTS:,} more"] if len(faults) > MOST_FAULTS else []
+        told = [*map(self._told, faults[:MOST_FAULTS]), *more]
+        raise invalid(self.name, "; ".join(told) or "is nested too deeply")
 
     def _told(self, fault: Any) -> str:
         """What is wrong. A validator of the application's may quote the value, and a place in it may be a key."""
         if self.sensitive:
             return f"refused ({fault['type']})"
         place = ".".join(map(str, fault["loc"]))
-        return f"{place}: {fault['msg']}" if place else str(fault["msg"])
+        return cut(f"{place}: {fault['msg']}" if place else str(fault["msg"]), LONGEST_FAULT)
 
     def _refuse_what_sql_cannot_compare(self, value: object) -> None:
         if isinstance(value, datetime) and value.tzinfo is None:

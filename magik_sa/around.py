@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import DeclarationError
-from .forked import child_ends
+from .forked import in_parent
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -41,20 +42,43 @@ def around_perform(function: A) -> A:
     return function
 
 
+def is_any() -> bool:
+    """Whether something was registered."""
+    return bool(_around)
+
+
+def perform_alone(job: Job) -> None:
+    """Perform a job that takes no Session, where nothing was registered."""
+    in_parent(job.perform)
+
+
 def perform(job: Job, session: Session) -> None:
     """Perform the job inside everything that was registered.
 
     An error of the job's stays one: what is around may look at it or raise another, and cannot make it a success.
     """
+    if not _around:
+        _perform(job, session)
+        return
     raised: list[BaseException] = []
-    with ExitStack() as stack:
-        for function in tuple(_around.values()):
-            stack.enter_context(contextmanager(function)(job, session))
-        try:
-            with child_ends():
-                job.perform(session)
-        except BaseException as error:
-            raised.append(error)
-            raise
-    if raised:
-        raise raised[0]
+    try:
+        with ExitStack() as stack:
+            for function in tuple(_around.values()):
+                stack.enter_context(contextmanager(function)(job, session))
+            _performed(job, session, raised)
+        if raised:
+            raise raised[0]
+    finally:
+        raised.clear()  # its traceback leads here, and nothing would let go of what it holds
+
+
+def _performed(job: Job, session: Session, raised: list[BaseException]) -> None:
+    try:
+        _perform(job, session)
+    except BaseException as error:
+        raised.append(error)
+        raise
+
+
+def _perform(job: Job, session: Session) -> None:
+    in_parent(job.perform if type(job).__magik__.alone else partial(job.perform, session))

@@ -6,16 +6,18 @@ What cannot be answered (no time left, no privilege, a table that is not there) 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
+from . import grants
 from .errors import BootError
 from .failure import first_line, sqlstate
-from .migrations import installed_version
-from .migrations.place import located, prefix
+from .home import located, prefix
+from .installed import installed_version
 from .settings import schema
 
 LONGEST: Final = 2.0  # seconds for one question
@@ -25,14 +27,15 @@ PATIENCE: Final = 0.5  # seconds of them for a lock: a question that has to wait
 # that are wanted here follow an index, as a worker's do, also while nobody has analysed the table.
 SETTINGS: Final = """
 SELECT set_config('statement_timeout', :longest, true), set_config('lock_timeout', :patience, true),
-       set_config('transaction_read_only', 'on', true),
+       set_config('transaction_read_only', 'on', true), set_config('row_security', 'off', true),
        set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true),
        set_config('enable_sort', 'off', true)"""
 
 TIMED_OUT: Final = "57014"
 LOCKED: Final = "55P03"
-# insufficient_privilege; a table or a column that is missing; an unlogged table on a standby
-UNKNOWN: Final = (TIMED_OUT, LOCKED, "42501", "42P01", "42703", "0A000")
+UNGRANTED: Final = "42501"
+# and a table or a column that is missing; an unlogged table on a standby
+UNKNOWN: Final = (TIMED_OUT, LOCKED, UNGRANTED, "42P01", "42703", "0A000")
 
 
 class Unanswered(Exception):
@@ -55,11 +58,26 @@ class Asking:
         if left <= 0:
             raise Unanswered("the questions before it took all the time")
         try:
-            with self._connection.begin():
-                self._connection.execute(text(SETTINGS), {"longest": _ms(left), "patience": _ms(PATIENCE)})
+            with self._within(left):
                 return self._connection.execute(text(located(statement)), values).all()
         except DBAPIError as error:
-            raise _unanswered(error, left) from error
+            raise self._ungranted(error, statement) or _unanswered(error, left) from error
+
+    @contextmanager
+    def _within(self, seconds: float) -> Iterator[None]:
+        with self._connection.begin():
+            self._connection.execute(text(SETTINGS), {"longest": _ms(seconds), "patience": _ms(PATIENCE)})
+            yield
+
+    def _ungranted(self, error: DBAPIError, statement: str) -> Unanswered | None:
+        """What this role has to be granted for that statement, where it is that."""
+        if sqlstate(error) != UNGRANTED:
+            return None
+        with suppress(DBAPIError), self._within(LONGEST):
+            lacks = grants.lacking(self._connection, grants.LOOKING)
+            if mends := [lack.sql for lack in lacks if f"{{schema}}{lack.table}" in statement]:
+                return Unanswered(f"{first_line(error)} (MAGIK_GRANT_MISSING: {'; '.join(mends)})")
+        return None
 
     def one(self, statement: str, **values: Any) -> Row[Any]:
         """The only row of a statement that always has one."""
@@ -74,10 +92,23 @@ class Asking:
         try:
             oid = self.one("SELECT to_regclass(:place || 'magik_jobs')::oid::bigint AS oid", place=prefix()).oid
         except Unanswered as error:
-            raise BootError("MAGIK_TABLES_UNREADABLE", f"{_place()}: {error}.", field="schema") from error
+            raise self._hidden() or BootError(
+                "MAGIK_TABLES_UNREADABLE", f"{_place()}: {error}.", field="schema"
+            ) from error
         if oid is None:
-            raise self._missing()
+            raise self._hidden() or self._missing()
         return int(oid)
+
+    def _hidden(self) -> BootError | None:
+        """Where the schema is one that this role may not use."""
+        with suppress(DBAPIError), self._within(LONGEST):
+            lacks = grants.lacking(self._connection, grants.LOOKING)
+            if lacks and not lacks[0].table:
+                error = grants.refused(lacks)
+                return BootError(
+                    "MAGIK_TABLES_UNREADABLE", f"{_place()}: {error.what}", remedy=error.remedy, field="schema"
+                )
+        return None
 
     def _missing(self) -> BootError:
         with self._connection.begin():

@@ -13,14 +13,17 @@ from sqlalchemy import inspect
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm.attributes import flag_dirty
 
-from .args import Argument
+from .args import Argument, Taken
 from .errors import EnqueueError
 from .expression import expression
 from .key import digest
 from .sealed import Sealed
 from .storable import encoded, fitting, invalid
+from .unreadable import Unreadable
 
 _SHOWN: Final = "_magik_shown"
+
+Kept = tuple[dict[str, Any], dict[str, Any]]  # the JSON of a job's row, and values that were read from this very object
 
 
 class ArgumentAttribute(hybrid_property[Any]):
@@ -48,7 +51,7 @@ def shown(job: Any, argument: Argument) -> Any:
     if argument.name not in values:
         values[argument.name] = _value(raw, argument)
     value = values[argument.name]
-    if _changeable(value) and inspect(job).persistent:
+    if _changeable(value) and inspect(job).key is not None:
         flag_dirty(job)
     return value
 
@@ -63,28 +66,38 @@ def read_all(job: Any) -> None:
 def fill(job: Any, given: Mapping[str, Any]) -> None:
     """Set all arguments of a job that is being built; defaults are written too."""
     arguments = type(job).__magik__.arguments
-    given = {name: given[name] if name in given else argument.default() for name, argument in arguments.items()}
-    job.args = {}
-    assign(job, given)
+    taken = {
+        name: argument.take(given[name] if name in given else argument.default())
+        for name, argument in arguments.items()
+    }
+    raw, values = _with(job, {}, {}, taken)
+    vars(job).update({"args": raw, _SHOWN: (raw, values)})
 
 
 def assign(job: Any, given: Mapping[str, Any]) -> None:
     """Check and set some arguments of a job, and its key with them. Nothing is changed where one of them is refused."""
+    arguments = type(job).__magik__.arguments
+    taken = {name: arguments[name].take(value) for name, value in given.items()}
+    raw, values = _with(job, *_kept(job), taken)
+    job.args = raw
+    vars(job)[_SHOWN] = raw, values
+
+
+def _with(job: Any, raw: dict[str, Any], values: dict[str, Any], taken: Mapping[str, Taken]) -> Kept:
+    """The JSON of the job's row and its values, these among them; with its key where it is one of theirs."""
     declaration = type(job).__magik__
-    taken = {name: declaration.arguments[name].take(value) for name, value in given.items()}
-    raw, values = _kept(job)
-    raw = _sealed(declaration.arguments, {**raw, **{name: stored for name, (_, stored) in taken.items()}})
-    values = {**values, **{name: value for name, (value, _) in taken.items()}}
-    fitting({name: len(encoded(stored, name)) for name, stored in raw.items()})
+    sizes = {name: len(encoded(stored, name)) for name, stored in raw.items() if name not in taken}
+    fitting({**sizes, **{name: each.size for name, each in taken.items()}})
+    raw = _sealed(declaration.arguments, {**raw, **{name: each.stored for name, each in taken.items()}})
+    values = {**values, **{name: each.value for name, each in taken.items()}}
     if not taken.keys().isdisjoint(declaration.idempotent_by):
         _rekey(job, raw, values)
-    job.args = raw
-    job.__dict__[_SHOWN] = raw, values
+    return raw, values
 
 
 def settle(job: Any) -> None:
     """Before a flush: write what was changed in place since it was shown, check what did not come by `assign`."""
-    if "args" not in job.__dict__:
+    if isinstance(job.__dict__.get("args"), Unreadable | None):
         return
     arguments = type(job).__magik__.arguments
     foreign = job.__dict__.get(_SHOWN, (None,))[0] is not job.args and inspect(job).attrs.args.history.added
@@ -129,9 +142,11 @@ def _rekey(job: Any, raw: Mapping[str, Any], values: dict[str, Any]) -> None:
         raise EnqueueError("MAGIK_ARGS_READ_ONLY", f"{declaration.name} is idempotent by {names}.", field=names)
 
 
-def _kept(job: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON of the job's row as it is now, and the values that were read from this very object."""
+def _kept(job: Any) -> Kept:
+    """Both as they are now."""
     raw, kept = job.args, job.__dict__.get(_SHOWN)
+    if isinstance(raw, Unreadable):
+        raise invalid("args", f"cannot be read ({raw.why})")
     if kept is None or kept[0] is not raw:
         kept = job.__dict__[_SHOWN] = raw, {}
     return raw, kept[1]

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
+from typing import Final
 
 from sqlalchemy.orm import configure_mappers
 
 from .database import check_server
-from .display import harmless
 from .errors import BootError, BootRefused, MagikError
 from .failure import first_line
+from .harmless import harmless, word
 from .job import Job, declared
 from .job_session import for_runs
 from .sessions import Place, Sessions, check_sessions, find
 from .settings import Settings
 from .timetable import Entry, timetable
-from .url import conninfo
+from .url import conninfo, shown
 from .verb import SYSTEM, verbs
+
+INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True)
@@ -29,22 +33,31 @@ class Booted:
     """What a worker runs on: proven to work together."""
 
     settings: Settings
-    place: Place
-    locking: str  # libpq connection string, password included: never shown
+    place: Place = field(repr=False)  # of an application's engine the URL may hold a password as a word of its query
+    locking: str = field(repr=False)  # libpq connection string, password included: never shown
     shown_url: str
     known: dict[str, type[Job]]
     timetable: dict[str, Entry]
     threads: int  # that need a connection each: those of the jobs, and the scheduler's where there are schedules
 
 
-def boot(settings: Settings, sessions: Sessions | None = None) -> Booted:
-    """Import, check, connect, check. Raises `BootRefused` with every fault that was found."""
-    findings = [*import_modules(settings.modules), *check_mappers()] or [*check_jobs()]
+def boot(
+    settings: Settings,
+    sessions: Sessions | None = None,
+    imported: Callable[[], None] = lambda: None,
+    known: Iterable[MagikError] = (),
+) -> Booted:
+    """Import, check, connect, check. Raises `BootRefused` with every fault that was found, and those that are `known`.
+
+    `imported` is called when the application's code has been imported, and before anything is waited for.
+    """
+    findings = [*check_code(settings), *known]
     entries = timetable(declared())
     threads = settings.concurrency + bool(entries)
     place, locking = None, ""
     try:
         place = find(settings, sessions, threads)
+        imported()
         findings += check_sessions(place, threads)
         locking = conninfo(settings.locking_url or place.engine.url)
         findings += check_server(locking, place.engine, settings, threads)
@@ -55,7 +68,15 @@ def boot(settings: Settings, sessions: Sessions | None = None) -> Booted:
             place.leave()
         raise BootRefused(findings)
     place = place._replace(sessions=for_runs(place.sessions))
-    return Booted(settings, place, locking, place.engine.url.render_as_string(), declared(), entries, threads)
+    return Booted(settings, place, locking, shown(place.engine.url), declared(), entries, threads)
+
+
+def check_code(settings: Settings) -> list[MagikError]:
+    """What needs no database: the modules and their classes. What these declare counts only when all are imported."""
+    return [*import_modules(settings.modules), *check_mappers()] or [
+        *check_jobs(settings.modules),
+        *check_queues(settings.queues),
+    ]
 
 
 def import_modules(modules: tuple[str, ...]) -> Iterator[MagikError]:
@@ -63,25 +84,41 @@ def import_modules(modules: tuple[str, ...]) -> Iterator[MagikError]:
     if "" not in sys.path:
         sys.path.insert(0, "")
     for name in modules:
+        if "://" in name:  # a URL without its --database-url: not repeated, as it may hold a password
+            yield BootError("MAGIK_MODULE_IMPORT_FAILED", "A URL is no name of a module.", field="modules")
+            continue
         try:
             importlib.import_module(name)
         except MagikError as error:
             yield placed(error, name)
         except BaseException as error:  # a module may raise anything, SystemExit included
-            yield BootError(
-                "MAGIK_MODULE_IMPORT_FAILED", f"Importing {name!r} failed: {first_line(error)}.", field="modules"
-            )
+            what = f"Importing {name!r} failed: {first_line(error)}{_where(error, name)}."
+            yield BootError("MAGIK_MODULE_IMPORT_FAILED", what, field="modules")
 
 
 def placed(error: MagikError, module: str) -> MagikError:
     """The same error, told with where the application made it: the innermost line that is the application's own."""
-    ours = [(frame, line) for frame, line in walk_tb(error.__traceback__) if not _is_library(frame)]
-    if ours and not isinstance(error, BootRefused):
-        frame, line = ours[-1]
-        where = f"{frame.f_globals.get('__name__', module)} ({frame.f_code.co_filename}:{line})"
-        error.what = f"In {harmless(where)}: {error.what}"
+    where = _place(error, module)
+    if where and not isinstance(error, BootRefused):
+        error.what = f"In {where}: {error.what}"
         error.args = (error.code, error.what)
     return error
+
+
+def _place(error: BaseException, module: str) -> str | None:
+    ours = [(frame, line) for frame, line in walk_tb(error.__traceback__) if not _is_library(frame)]
+    if not ours:
+        return None
+    beside = [each for each in ours if INSTALLED.isdisjoint(Path(each[0].f_code.co_filename).parts)]
+    frame, line = (beside or ours)[-1]  # the application itself may be installed
+    return harmless(f"{frame.f_globals.get('__name__', module)} ({frame.f_code.co_filename}:{line})")
+
+
+def _where(error: BaseException, module: str) -> str:
+    """As in: , in shop.jobs (/app/shop/jobs.py:7). Of a syntax error the place stands in it."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return harmless(f", in {error.filename}:{error.lineno}")
+    return f", in {place}" if (place := _place(error, module)) else ""
 
 
 def _is_library(frame: FrameType) -> bool:
@@ -99,11 +136,12 @@ def check_mappers() -> Iterator[MagikError]:
         yield BootError("MAGIK_MODULE_IMPORT_FAILED", fault, field="modules")
 
 
-def check_jobs() -> Iterator[MagikError]:
+def check_jobs(modules: tuple[str, ...] = ()) -> Iterator[MagikError]:
     """There are jobs, each says under which policy it runs, and no two share a row of the schedules."""
     jobs = declared()
     if not jobs:
-        yield BootError("MAGIK_NO_JOBS", "No job class was declared by the imported modules.", field="modules")
+        where = f"in {', '.join(modules)}" if modules else "as no module was named"
+        yield BootError("MAGIK_NO_JOBS", f"No job class was declared {where}.", field="modules")
     yield from filter(None, map(policy_fault, jobs.values()))
     yield from check_schedules(jobs)
 
@@ -117,6 +155,18 @@ def check_schedules(jobs: dict[str, type[Job]]) -> Iterator[MagikError]:
             if (other := rows.setdefault(row, name)) != name:
                 what = f"{row!r} would be the row of a schedule of {other!r} and of one of {name!r}."
                 yield BootError("MAGIK_SCHEDULE_NAME_TAKEN", what, field="name")
+
+
+def check_queues(worked: tuple[str, ...]) -> Iterator[MagikError]:
+    """No queue is worked whose name is a list of others': the environment is written so, and --queue is repeated."""
+    named = {cls.__magik__.queue for cls in declared().values()}
+    for queue in set(worked) - named:
+        parts = [part.strip() for part in queue.split(",")]
+        if len(parts) > 1 and named & set(parts):
+            meant = " ".join(f"--queue {word(part)}" for part in parts)
+            yield BootError(
+                "MAGIK_SETTING_INVALID", f"{queue!r} is no queue: did you mean {harmless(meant)}?", field="queues"
+            )
 
 
 def policy_fault(cls: type[Job]) -> BootError | None:

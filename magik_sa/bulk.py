@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, DateTime, cast, inspect, select
-from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy import Connection, DateTime, cast, select
+from sqlalchemy.orm import Session, class_mapper, scoped_session
+from sqlalchemy.orm.attributes import instance_state
 
 from . import successor
 from .attribute import settle
@@ -107,9 +108,9 @@ def _unfit(job: object) -> str | None:
         return f"is a {type(job).__name__} and no job"
     if isinstance(job, UnknownJob):
         return "is of a class that is not declared in this process"
-    if not inspect(job).transient:
+    if not instance_state(job).transient:
         return "is, or was, in a Session"
-    if len(inspect(type(job)).tables) > 1:
+    if len(class_mapper(type(job)).tables) > 1:
         return f"is a {type(job).__name__}, which has a table of its own"
     return None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from inspect import getattr_static
+from dataclasses import replace
+from inspect import getattr_static, signature
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Column
@@ -15,7 +16,7 @@ from sqlalchemy.orm import MappedColumn
 from .args import Argument, arguments_in, unmapped_in, without_mapped
 from .attribute import ArgumentAttribute
 from .body import BODY, ELSEWHERE, LATER, METHODS, options_in
-from .calling import method, misfit
+from .calling import method, misfit, takes_not
 from .declaration import Declaration
 from .errors import DeclarationError
 from .source import check_source
@@ -105,8 +106,8 @@ def _refuse_reserved(cls: Any, arguments: Mapping[str, Argument], reserved: set[
 
 
 def _check(cls: Any, job: Any, own_table: bool) -> None:
-    declaration = cls.__magik__
     _check_methods(cls, job)
+    declaration = cls.__magik__ = replace(cls.__magik__, alone=_performs_alone(cls))
     if own_table and declaration.idempotent_by:
         what = f"{cls.__qualname__} has a table of its own and idempotent_by."
         raise DeclarationError("MAGIK_IDEMPOTENT_BY_UNSUPPORTED", what, field="idempotent_by")
@@ -138,10 +139,33 @@ def _check_methods(cls: Any, job: Any) -> None:
         remedy = "Write `def perform(self, session)`; a class that is only a parent says __abstract__ = True."
         raise DeclarationError("MAGIK_OPTION_INVALID", what, field="perform", remedy=remedy)
     for name, given in CALLED.items():
+        if name == "perform" and _performs_alone(cls):
+            given = ()
         if fault := misfit(method(cls, name), *given):
             remedy = f"Write a plain `def {name}({', '.join(['self', *given])})`."
             what = f"{cls.__qualname__}.{name} {fault}."
             raise DeclarationError("MAGIK_OPTION_INVALID", what, field=name, remedy=remedy)
+        _refuse_arguments(cls, name, given)
+
+
+def _refuse_arguments(cls: Any, name: str, given: tuple[str, ...]) -> None:
+    """An argument of the job is an attribute of it; a parameter of that name would be given something else."""
+    try:
+        parameters = list(signature(method(cls, name)).parameters)[: len(given)]
+    except ValueError:  # of a function in C
+        return
+    for parameter, passed in zip(parameters, given, strict=False):
+        if parameter != passed and parameter in cls.__magik__.arguments:
+            taken = f"{cls.__qualname__}.{name} takes {parameter}"
+            what = f"{taken}, which is an argument of the job, and would get the {passed}."
+            remedy = f"Write `def {name}({', '.join(['self', *given])})`, and self.{parameter} in it."
+            raise DeclarationError("MAGIK_OPTION_INVALID", what, field=name, remedy=remedy)
+
+
+def _performs_alone(cls: Any) -> bool:
+    """Whether its perform takes no Session."""
+    perform = method(cls, "perform")
+    return takes_not(perform, *CALLED["perform"]) is not None and takes_not(perform) is None
 
 
 def _has_table_of_its_own(cls: Any, job: Any) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import BinaryExpression, BindParameter, func
 from sqlalchemy.sql import operators
@@ -15,10 +15,7 @@ from .carried import carried
 from .duration import duration
 from .errors import DeclarationError
 from .storable import MAX_ARGS_BYTES, encoded, invalid
-
-# Postgres holds more than a datetime can, and shows it in the zone of the connection: a day is left at either end.
-EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
-LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+from .unreadable import EARLIEST, LATEST
 
 
 def due(run_at: Any, delay: str | timedelta | None) -> Any:

@@ -63,3 +63,6 @@ def _end(session: Session, transaction: SessionTransaction) -> None:
     if threading.get_ident() in _due:
         _due.discard(threading.get_ident())
         raise Interrupt
+
+
+COMMITS = (_begin,)  # what of this module is told of a commit

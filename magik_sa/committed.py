@@ -34,3 +34,6 @@ def _take_copies(session: Session) -> None:
 def _put_back(job: Job, _: Any) -> None:
     for name, value in vars(job).pop(_COPY, {}).items():
         set_committed_value(job, name, value)
+
+
+COMMITS = (_take_copies,)  # what of this module is told of a commit

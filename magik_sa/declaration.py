@@ -35,6 +35,7 @@ class Declaration:
     money: bool = False
     schedules: tuple[Schedule, ...] = ()
     arguments: Mapping[str, Argument] = field(default_factory=dict)
+    alone: bool = False  # its perform takes no Session
 
     @classmethod
     def of(cls, name: str, said: Mapping[str, Any], arguments: Mapping[str, Argument]) -> Declaration:

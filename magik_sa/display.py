@@ -36,8 +36,3 @@ def _arguments(job: Any) -> list[tuple[str, str]]:
 
 def _told(value: Any, sensitive: bool) -> str:
     return "…" if sensitive else _short.repr(value)
-
-
-def harmless(text: str) -> str:
-    """`text` for a terminal, on one line: what would command it, or turn the writing round, is shown as a code."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -29,6 +29,9 @@ _EFFECTS: Final = table(
 _DONE: Final = postgresql.insert(_EFFECTS).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
 
 
+BYTES: Final = 32  # of a digest
+
+
 def once(session: Session | scoped_session[Any], key: Job | Any, *, scope: str | None = None) -> bool:
     """Whether this is the first time: ask right before the effect, and make it only then.
 
@@ -56,6 +59,8 @@ def _key_of(job: Job) -> bytes:
     if job.key_digest is None and not declaration.idempotent_by:
         raise EnqueueError("MAGIK_ONCE_WITHOUT_KEY", f"{declaration.name} has no idempotent_by.", field="key")
     if job.key_digest is not None:
+        if len(job.key_digest) != BYTES:
+            raise invalid("key_digest", "is no digest: somebody has written the row by hand")
         return job.key_digest
     keyed = [declaration.arguments[name] for name in declaration.idempotent_by]
     return digest(keyed, {argument.name: getattr(job, argument.name) for argument in keyed})

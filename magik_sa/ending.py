@@ -10,59 +10,70 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, Update, delete, func, inspect, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import ColumnElement, Delete, Update, bindparam, delete, inspect, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from .claim import INTERRUPTED
 from .errors import RunError
 from .failure import cut, describe, headline, sqlstate
-from .job import Job
 from .job_session import Run, fresh_session
 from .logs import say
 from .outcome import Discard, Outcome, Snooze, Superseded
+from .recording import (
+    AT_ONCE,
+    JOBS,
+    MOMENT,
+    MOST_ERRORS,
+    NEXT_VERSION,
+    expect_changed,
+    failed,
+    record,
+    text_of,
+    writable,
+)
 from .routing import move
 from .successor import release
+from .unused import is_unused
 from .writing import connection_of
 
-JOBS = Job.__table__
-AT_ONCE = {"40001", "40P01"}  # serialization failure, deadlock: nobody's fault, tried again without a pause
-
-MOMENT = func.statement_timestamp()  # now() is the beginning of what may be a long transaction
-
-MOST_ERRORS = 2**31 - 1  # that the column can hold: a row by hand may say so, and its outcome is written all the same
-TRIES_OF_OURS = 5  # of our own short transactions, against the same two
+# Made once: to put together the same statement for each job costs as much as to send it.
+MINE = (JOBS.c.id == bindparam("its_id"), JOBS.c.version == bindparam("its_version"))
+GONE, OURS = delete(JOBS).where(*MINE), update(JOBS).where(*MINE)
+KEPT = OURS.values(finished_at=MOMENT, version=NEXT_VERSION)
 
 
 # ---- with the job's own transaction, in which all that perform left is flushed
 
 
 def finish(run: Run, session: Session) -> Outcome:
-    """The row goes (or says finished, with keep), together with all that the job wrote; or nothing does."""
+    """The row goes (or says finished, with keep), together with all that the job wrote; or nothing does.
+
+    Of one that wrote nothing it may go later, where this run says so.
+    """
+    if run.together and is_unused(run.job, session):
+        return Outcome.PERFORMED
     state = inspect(run.job)
     if state.deleted or state.was_deleted:  # the job has cancelled itself
         run.fence.ending = True
         session.commit()
-    elif type(run.job).__magik__.keep is None:
-        _end(run, session, delete(JOBS))
     else:
-        _end(run, session, update(JOBS).values(finished_at=MOMENT, version=JOBS.c.version + 1))
+        _end(run, session, GONE if type(run.job).__magik__.keep is None else KEPT)
     return Outcome.FINISHED
 
 
 def snooze(run: Run, session: Session, asked: Snooze) -> Outcome:
     """The job's work is committed, and its row is due again later. No try is used up."""
-    _end(run, session, update(JOBS).values(run_at=_later(run, asked.delay), version=JOBS.c.version + 1))
+    _end(run, session, OURS.values(run_at=_later(run, asked.delay), version=NEXT_VERSION))
     return Outcome.SNOOZED
 
 
 def discard(run: Run, session: Session, asked: Discard) -> Outcome:
     """The job's work is committed, and its row is a dead letter by its own wish."""
-    values = {"last_error": describe(asked), "failed_at": MOMENT, "expired_at": MOMENT}
-    _end(run, session, update(JOBS).values(**values, version=JOBS.c.version + 1))
+    told = writable(text_of(run, asked), connection_of(session))
+    values = {"last_error": told, "failed_at": MOMENT, "expired_at": MOMENT}
+    _end(run, session, OURS.values(**values, version=NEXT_VERSION))
     run.error = asked
     run.fence.moved()
     _tell(run, asked)
@@ -72,10 +83,13 @@ def discard(run: Run, session: Session, asked: Discard) -> Outcome:
 def _end(run: Run, session: Session, statement: Delete | Update) -> None:
     _expect_open(run, session)
     run.fence.ending = True
-    mine = statement.where(JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.pending)
-    if connection_of(session).execute(mine).rowcount != 1:
+    mine = {"its_id": run.claimed.id, "its_version": run.fence.pending}
+    connection = connection_of(session)
+    if connection.execute(statement, mine).rowcount != 1:
+        expect_changed(connection, *MINE, **mine)
         raise Superseded
     release(session)
+    session.expire_on_commit = False  # it ends with this one
     session.commit()
 
 
@@ -96,13 +110,14 @@ def fail(run: Run, session: Session, error: BaseException) -> Outcome:
     roll_back(session)
     cls = type(run.job)
     errors = run.claimed.row["error_count"] + 1
-    if cls.__magik__.retries.exhausted(errors) or isinstance(error, cls.__magik__.discard_on):
+    if cls.__magik__.retries.exhausted(errors) or issubclass(type(error), cls.__magik__.discard_on):
         return expire(run, error)
-    delay = timedelta(0) if sqlstate(error) in AT_ONCE else cls.__magik__.retries.delay(errors)
+    at_once = errors == 1 and sqlstate(error) in AT_ONCE
+    delay = timedelta(0) if at_once else cls.__magik__.retries.delay(errors)
     return _retry(run, error, delay)
 
 
-def denied(run: Run) -> Outcome:
+def denied(run: Run, _: Session) -> Outcome:
     """The policy said no: a dead letter at once."""
     verb = type(run.job).__magik__.policy
     return expire(run, RunError("MAGIK_POLICY_DENIED", f"The policy {verb!r} denied this job."))
@@ -118,14 +133,15 @@ def interruption(run: Run) -> Outcome | None:
         return expire(run, error)
     if (row["last_error"] or "").startswith(INTERRUPTED):
         return _retry(run, error, retries.delay(row["error_count"] + 1))
-    say(logging.WARNING, "job_interrupted", job_id=row["id"], job_class=row["job_class"], queue=row["queue"])
+    told = {"job_class": row["job_class"], "queue": row["queue"], "attempt": row["error_count"] + 1}
+    say(logging.WARNING, "job_interrupted", job_id=row["id"], **told)
     return None if _count(run, error) else Outcome.SUPERSEDED
 
 
 def expire(run: Run, error: BaseException) -> Outcome:
     """No further try: the row stays as a dead letter, and on_failure runs once."""
     run.error = error
-    if not _record(run, {**_failure(error), "expired_at": MOMENT}):
+    if not record(run, {**failed(run, error), "expired_at": MOMENT}):
         return Outcome.SUPERSEDED
     _tell(run, error)
     return Outcome.EXPIRED
@@ -133,7 +149,7 @@ def expire(run: Run, error: BaseException) -> Outcome:
 
 def _retry(run: Run, error: BaseException, delay: timedelta) -> Outcome:
     run.error = error
-    written = _record(run, {**_failure(error), "run_at": _later(run, delay)})
+    written = record(run, {**failed(run, error), "run_at": _later(run, delay)})
     return Outcome.RETRY if written else Outcome.SUPERSEDED
 
 
@@ -147,11 +163,11 @@ def _tell(run: Run, error: BaseException) -> None:
     """on_failure, in a Session of its own; an error of its own is recorded beside the job's."""
     try:
         with fresh_session(run) as session:
-            run.within_limit(partial(_on_failure, run, session, error))
+            run.within_limit(partial(_on_failure, run, session, error), run.connection)
             session.commit()
     except BaseException as second:
-        also = cut(f"{describe(error)}\n\non_failure then raised {describe(second)}", 24_000)
-        _record(run, {"last_error": also})
+        also = cut(f"{text_of(run, error)}\n\non_failure then raised {text_of(run, second)}", 24_000)
+        record(run, {"last_error": also})
 
 
 def _on_failure(run: Run, session: Session, error: BaseException) -> None:
@@ -168,42 +184,12 @@ def _count(run: Run, error: RunError) -> bool:
     row = run.claimed.row
     errors = min(row["error_count"], MOST_ERRORS - 1) + 1
     known = {"error_count": errors, "last_error": describe(error), "failed_at": row["claimed_at"]}
-    if not _record(run, known):
+    if not record(run, known):
         return False
     row.update(known, version=run.fence.committed)
     for name in (*known, "version"):
         set_committed_value(run.job, name, row[name])
     return True
-
-
-def _failure(error: BaseException) -> dict[str, Any]:
-    one_more = func.least(JOBS.c.error_count, MOST_ERRORS - 1) + 1
-    return {"error_count": one_more, "last_error": describe(error), "failed_at": MOMENT}
-
-
-def _record(run: Run, values: dict[str, Any]) -> bool:
-    """Write to the job's row in a transaction of our own; False where the row is no longer this run's.
-
-    It is tried again where the server broke it off.
-    """
-    mine = (JOBS.c.id == run.claimed.id, JOBS.c.version == run.fence.committed, JOBS.c.finished_at.is_(None))
-    statement = update(JOBS).where(*mine).values(version=JOBS.c.version + 1, **values)
-    for _ in range(TRIES_OF_OURS - 1):
-        try:
-            return _write(run, statement)
-        except DBAPIError as error:
-            if not (error.connection_invalidated or sqlstate(error) in AT_ONCE):
-                raise
-    return _write(run, statement)
-
-
-def _write(run: Run, statement: Update) -> bool:
-    run.connection = run.take()
-    with run.begin(run.connection):
-        written = run.connection.execute(statement).rowcount == 1
-    if written:
-        run.fence.moved()
-    return written
 
 
 def roll_back(session: Session) -> None:

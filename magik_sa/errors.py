@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from .harmless import harmless
+
 DOCS: Final = "docs/errors.md"
 
 REMEDIES: Final[dict[str, str]] = {
@@ -36,37 +38,48 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_NOT_ENQUEUEABLE": "Give bulk_enqueue new jobs; those of a class with its own table go to session.add().",
     "MAGIK_SYNC_SESSION_REQUIRED": "Give a Session or scoped_session; with an AsyncSession: await session.run_sync(…).",
     "MAGIK_ONCE_WITHOUT_KEY": "Declare idempotent_by in the class, or give a key: once(session, key, scope=…).",
-    "MAGIK_SCHEDULE_UNKNOWN": "Use a name that `magik jobs status` shows; a worker writes the rows when it starts.",
+    "MAGIK_FILTER_INVALID": "Correct what is named; nothing was looked for, and nothing was changed.",
+    "MAGIK_SCHEDULE_UNKNOWN": "Use a name that `magik schedules` shows; a worker writes the rows when it starts.",
+    "MAGIK_SCHEDULE_PAUSED": "Resume it first: magik schedules resume.",
+    "MAGIK_QUEUE_UNKNOWN": "Write the queue as its jobs do; say --create (create=True) for one that is to come.",
+    "MAGIK_PRUNE_INVALID": "Give prune a Connection outside of a transaction, and classes that say keep or an age.",
     "MAGIK_UNKNOWN_JOB_READ_ONLY": "Import the module that declares the class, then change or delete the job.",
     # boot: all found at once, exit code 2
     "MAGIK_SETTING_INVALID": "Correct the named option, environment variable or [tool.magik_sa] key.",
-    "MAGIK_MODULE_IMPORT_FAILED": "Name an importable module of job classes and mend the error shown.",
+    "MAGIK_MODULE_IMPORT_FAILED": "Name a module of job classes that can be imported here, and mend the error shown.",
     "MAGIK_NO_JOBS": "Name the modules that declare your job classes.",
     "MAGIK_POLICY_UNDECLARED": 'Say policy="system" or policy="<verb>" in the header of the job class.',
     "MAGIK_POLICY_UNKNOWN": 'Define the verb with @policy("<verb>") in an imported module, or say policy="system".',
     "MAGIK_DATABASE_URL_MISSING": "Set MAGIK_DATABASE_URL (or --database-url) to postgresql+psycopg://user@host/database.",
     "MAGIK_DATABASE_URL_INVALID": "Write the URL as postgresql+psycopg://user:password@host:port/database.",
+    "MAGIK_DATABASE_ENCODING": "Give it a name of characters that the database has, or use a database in UTF8.",
     "MAGIK_DATABASE_UNREACHABLE": "Check that the server runs and that host, port, user and database are right.",
     "MAGIK_SERVER_READ_ONLY": "Connect to a server that can be written to (the primary).",
     "MAGIK_SCHEDULE_NAME_TAKEN": "Give one of the two schedules another name=, or its class another one in its header.",
     "MAGIK_SCHEMA_MISSING": "Run `alembic upgrade head` (docs/migrations.md has its one line), or `magik migrate`.",
     "MAGIK_SCHEMA_BEHIND": "Run `alembic upgrade head` (docs/migrations.md has its one line), or `magik migrate`.",
     "MAGIK_SCHEMA_INCOMPLETE": "Nothing was changed. Restore what is missing, or drop what is left and install again.",
-    "MAGIK_TABLES_UNREADABLE": "Grant the role USAGE on the schema and SELECT on its tables; see docs/operate.md.",
+    "MAGIK_TABLES_UNREADABLE": "Grant the role USAGE on the schema and SELECT on its tables; see docs/grants.md.",
+    "MAGIK_GRANT_MISSING": "Grant the role what docs/grants.md has for it.",
     "MAGIK_TABLES_LOCKED": "Let that session end (a long transaction, another migration), then start again.",
+    "MAGIK_NO_WORKER": "Start a worker that knows the class; it fires what is due.",
     "MAGIK_MIGRATION_REFUSED": "Mend what the server names, then run it again.",
     "MAGIK_DOWNGRADE_UNCONFIRMED": "Say --yes if that is what you want.",
+    "MAGIK_ACT_UNCONFIRMED": "Say --yes if that is what you want.",
+    "MAGIK_STATEMENT_REFUSED": "Mend what the server names, then say it again; what was done before stays done.",
     "MAGIK_SCHEMA_AHEAD": "Install the release of magik_sa that this schema was made by, or a newer one.",
     "MAGIK_SESSION_NOT_THREAD_KEYED": "Use a scoped_session without a scopefunc, or the recipe of docs/frameworks.md.",
     "MAGIK_SESSION_INVALID": "Name a sessionmaker or scoped_session as package.module:attribute.",
     "MAGIK_POOL_SIZE_MISMATCH": "Give the engine pool_size + max_overflow of at least as many, or lower --concurrency.",
     "MAGIK_ADVISORY_LOCK_UNAVAILABLE": "Connect directly, or through a pooler in session mode (--locking-url).",
-    "MAGIK_CONNECTION_BUDGET": "Lower --concurrency or raise max_connections on the server.",
+    "MAGIK_HEALTH_UNAVAILABLE": "Give --health-port a free port (or 0), and --health-host an address of this machine.",
+    "MAGIK_CONNECTION_BUDGET": "Lower --concurrency or --processes, or raise max_connections on the server.",
     # run: written to last_error of a job
-    "MAGIK_JOB_INTERRUPTED": "The worker's process or its locking connection died while the job ran.",
+    "MAGIK_JOB_INTERRUPTED": "See why in the worker's log and in the system's: out of memory, or the database.",
     "MAGIK_JOB_TIMEOUT": "Do less in one job, or give its Retries a longer timeout.",
-    "MAGIK_POLICY_DENIED": "The job's policy said no.",
+    "MAGIK_POLICY_DENIED": "If the answer has changed meanwhile: magik jobs retry.",
     "MAGIK_POLICY_INVALID": "Have the policy return True or False, by a plain function.",
+    "MAGIK_ROW_KEPT": "Look for a trigger, a rule or a policy on the job table that keeps its rows.",
     "MAGIK_SESSION_CLOSED": "Leave the Session of a job open; it is closed when the job has ended.",
     "MAGIK_ON_SCHEDULE_INVALID": "Yield objects of job classes, and leave commit and rollback to the scheduler.",
     # worker: the process ends with a failure code
@@ -82,7 +95,8 @@ REMEDIES: Final[dict[str, str]] = {
 class MagikError(Exception):
     """What went wrong (`what`), its stable `code`, and what mends it (`remedy`).
 
-    `field` names the argument, option or setting at fault where there is one. The text is one line.
+    `field` names the argument, option or setting at fault where there is one. The text is one line, and commands no
+    terminal, whatever stands in `what`.
     """
 
     def __init__(self, code: str, what: str, *, field: str | None = None, remedy: str | None = None) -> None:
@@ -96,7 +110,7 @@ class MagikError(Exception):
         return f"{DOCS}#{self.code.lower()}"
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.what} {self.remedy} ({self.docs})"
+        return harmless(f"{self.code}: {self.what} {self.remedy} (magik explain {self.code})")
 
 
 class DeclarationError(MagikError):
@@ -104,9 +118,9 @@ class DeclarationError(MagikError):
 
 
 class EnqueueError(MagikError):
-    """A job cannot be added, `once` be answered, or a schedule be paused, as asked; raised in the application.
+    """A job cannot be added or acted on, `once` be answered, a schedule or queue paused, or rows pruned, as asked.
 
-    What concerns a job is raised before any SQL for it.
+    Raised in the application. What concerns a job is raised before any SQL for it.
     """
 
 

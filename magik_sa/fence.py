@@ -20,6 +20,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from .job import Job
 from .outcome import Superseded
+from .version import following
 
 _KEY = "_magik_fence"
 
@@ -37,7 +38,7 @@ class Fence:
 
     def moved(self) -> None:
         """A write of ours has committed outside the job's Session."""
-        self.committed += 1
+        self.committed = following(self.committed)
         self.pending = self.committed
 
 
@@ -98,7 +99,10 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
 
 @event.listens_for(Job, "refresh", propagate=True)
 def _refreshed(job: Job, _: Any, __: Any) -> None:
-    """A rollback makes the row load again; a version above our own is not ours to name."""
+    """A rollback makes the row load again; a version that is not our own is not ours to name."""
     fence = job.__dict__.get(_KEY)
-    if fence is not None and job.__dict__.get("version", 0) > fence.pending:
+    if fence is not None and job.__dict__.get("version", fence.pending) != fence.pending:
         set_committed_value(job, "version", fence.pending)
+
+
+COMMITS = (_committing, _committed)  # what of this module is told of a commit

@@ -12,10 +12,11 @@ import os
 import sys
 import traceback
 import weakref
-from collections.abc import Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from sqlalchemy import Engine
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 _connections: weakref.WeakSet[Any] = weakref.WeakSet()
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -31,15 +32,14 @@ def renew_in_children(engine: Engine) -> None:
     _engines.add(engine)
 
 
-@contextlib.contextmanager
-def child_ends() -> Iterator[None]:
-    """A child that was forked inside and comes out ends here: it is not another thread of the worker.
+def in_parent(work: Callable[[], object]) -> None:
+    """Do `work`. A child that was forked in it and comes out ends here: it is not another thread of the worker.
 
     Were it to go on, it would end the job a second time. `sys.exit` in the child gives the exit code, as usual.
     """
     parent = os.getpid()
     try:
-        yield
+        work()
     except BaseException as error:
         if os.getpid() != parent:
             _end(error)

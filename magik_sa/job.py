@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, NoReturn, dataclass_transform
 from uuid import UUID
 
-from sqlalchemy import DateTime, LargeBinary, MetaData, SmallInteger, Table, Text, Uuid, func, text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import LargeBinary, MetaData, SmallInteger, Table, Text, Uuid, func, text
 from sqlalchemy.exc import DontWrapMixin
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, validates
 
@@ -28,7 +27,9 @@ from .sealed import SealableJSONB
 from .storable import invalid
 from .storable import text as storable
 from .table import CONSTRAINTS, JOBS, JobTable
+from .unreadable import Instant, ReadableJSONB
 from .uuid7 import uuid7
+from .version import following
 
 if TYPE_CHECKING:
     from dataclasses import InitVar
@@ -64,6 +65,9 @@ class Declared(DeclarativeBase):
     metadata = metadata
 
 
+_NOTHING: Final = dict.fromkeys(["key_digest", "last_error", "failed_at", "finished_at", "expired_at"])
+
+
 class Job(Declared):
     """A job: a row of ``magik_jobs``, enqueued by ``session.add``, gone when it has been performed."""
 
@@ -83,22 +87,27 @@ class Job(Declared):
     job_class: Mapped[str] = kept(Text)
     queue: Mapped[str] = given(Text, server_default="default", default=None)
     priority: Mapped[int] = given(SmallInteger, server_default="100", default=None)
-    run_at: Mapped[datetime] = given(DateTime(timezone=True), server_default=func.now(), default=None)
+    run_at: Mapped[datetime] = given(Instant, server_default=func.now(), default=None)
     args: Mapped[dict[str, Any]] = kept(SealableJSONB, server_default=text("'{}'"))
-    context: Mapped[dict[str, Any] | None] = kept(JSONB(none_as_null=True))
+    context: Mapped[dict[str, Any] | None] = kept(ReadableJSONB(none_as_null=True))
     key_digest: Mapped[bytes | None] = kept(LargeBinary)
     version: Mapped[int] = kept(server_default="1")
     error_count: Mapped[int] = kept(server_default="0")
     last_error: Mapped[str | None] = kept(Text)
-    failed_at: Mapped[datetime | None] = kept(DateTime(timezone=True))
-    enqueued_at: Mapped[datetime] = kept(DateTime(timezone=True), server_default=func.now())
-    finished_at: Mapped[datetime | None] = kept(DateTime(timezone=True))
-    expired_at: Mapped[datetime | None] = kept(DateTime(timezone=True))
+    failed_at: Mapped[datetime | None] = kept(Instant)
+    enqueued_at: Mapped[datetime] = kept(Instant, server_default=func.now())
+    finished_at: Mapped[datetime | None] = kept(Instant)
+    expired_at: Mapped[datetime | None] = kept(Instant)
 
     if TYPE_CHECKING:
         delay: InitVar[str | timedelta | None] = None
 
-    __mapper_args__ = {"polymorphic_on": "job_class", "version_id_col": version, "eager_defaults": False}
+    __mapper_args__ = {
+        "polymorphic_on": "job_class",
+        "version_id_col": version,
+        "version_id_generator": following,
+        "eager_defaults": False,
+    }
 
     def __init_subclass__(
         cls,
@@ -141,11 +150,19 @@ class Job(Declared):
         own = {name: given.pop(name) for name in list(given) if name not in declaration.arguments}
         for name in own:  # first of all: of a misspelt argument it would be said that it is missing
             self._refuse_unknown(name, declaration.arguments.keys() - given.keys())
-        self.id, self.version, self.error_count = uuid7(), 1, 0
-        self.queue = declaration.queue if queue is None else queue
-        self.priority = declaration.priority if priority is None else priority
-        self.context, self.key_digest = carried_context(), None
-        self.last_error = self.failed_at = self.finished_at = self.expired_at = None
+        vars(self).update(  # what needs no check, past SQLAlchemy's events: they are half of what building a job costs
+            _NOTHING,
+            id=uuid7(),
+            version=1,
+            error_count=0,
+            queue=declaration.queue,
+            priority=declaration.priority,
+            context=carried_context(),
+        )
+        if queue is not None:
+            self.queue = queue
+        if priority is not None:
+            self.priority = priority
         if (moment := due(run_at, delay)) is not None:
             self.run_at = moment
         fill(self, given)
@@ -189,8 +206,11 @@ class Job(Declared):
         asked: Callable[[], bool] | None = self.__dict__.get("_magik_stopping")
         return asked is not None and asked()
 
-    def perform(self, session: Session) -> None:
-        """The work. What is written through `session` goes with the job: both are committed, or neither is."""
+    def perform(self, *session: Any, **_: Any) -> None:
+        """The work, to be written as ``perform(self, session)``, or as ``perform(self)`` where it needs no database.
+
+        What is written through `session` goes with the job: both are committed, or neither is.
+        """
         raise NotImplementedError
 
     def on_failure(self, session: Session, error: BaseException) -> None:
@@ -214,6 +234,11 @@ class Job(Declared):
 OPTIONS: Final = ("run_at", "delay", "queue", "priority")  # keywords of every job
 REPEAT: Final = "_magik_repeat_of"
 _declared: dict[str, type[Job]] = {}
+
+
+def class_of(name: str) -> type[Job]:
+    """The job class of this process that is stored under this name."""
+    return _declared[name]
 
 
 def declared() -> dict[str, type[Job]]:

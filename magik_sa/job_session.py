@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import cache
+from typing import TypeVar
 
 from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
-from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy.orm.attributes import instance_state
 
 from . import commits, fence, routing, successor
-from .carried import context
 from .claim import Claimed
 from .failure import headline
 from .fence import Fence
-from .job import Job, declared
+from .job import Job, class_of
 from .logs import say
-from .rows import Unreadable
 from .timeout import Limits
 
 T = TypeVar("T")
 
 COLUMNS = tuple(column.key for column in Job.__table__.columns)
+WHOLE = frozenset(COLUMNS)
 
 
 @contextmanager
@@ -53,21 +53,25 @@ class Run:
     stopping: Callable[[], bool]
     limits: Limits = field(default_factory=Limits)  # without a watchdog they interrupt nothing, and still judge
     begin: Callable[[Connection], AbstractContextManager[object]] = read_committed
+    using: Callable[[], None] = lambda: None  # called when the job first uses that Connection
+    renew: Callable[[], None] = lambda: None  # has `take` connect anew, where the connection is the thread's own
     lost: Callable[[], bool] = lambda: False  # whether the job's lock is known to be somebody else's
+    together: bool = False  # whether its end, if it wrote nothing, may be left to be written with those of others
     connection: Connection = field(init=False)  # as it was last taken
     fence: Fence = field(init=False)
-    job: Job = field(init=False)
+    job: Job = field(init=False)  # in its Session, once that is opened
     error: BaseException | None = field(init=False, default=None)  # why it ended without success
     wait: timedelta = field(init=False, default=timedelta(0))  # until it runs again, where it does
+    took: float = field(init=False, default=0.0)  # milliseconds
 
     def __post_init__(self) -> None:
         self.fence = Fence(self.claimed.row["version"], self.lost)
 
-    def within_limit(self, work: Callable[[], T]) -> T:
-        """Do `work`, which is the application's, within the timeout of the job's class."""
+    def within_limit(self, work: Callable[[], T], connection: Connection | None) -> T:
+        """Do `work`, which is the application's and may use that Connection, within the timeout of the job's class."""
         span = type(self.job).__magik__.retries.timeout
         assert not isinstance(span, str)
-        return self.limits.within(span, work, self.connection)
+        return self.limits.within(span, work, connection)
 
 
 def for_runs(sessions: scoped_session[Session]) -> scoped_session[Session]:
@@ -80,16 +84,17 @@ def for_runs(sessions: scoped_session[Session]) -> scoped_session[Session]:
 
 
 @contextmanager
-def job_session(run: Run) -> Iterator[Session]:
-    """The job's Session, with the job in it and the context it was added in; closed whatever happens."""
-    with _opened(run) as session:
-        successor.expect(run.job, session)
-        carried = run.claimed.row["context"]
-        token = context.set(carried if isinstance(carried, dict) else {})
-        try:
-            yield session
-        finally:
-            context.reset(token)
+def opened(run: Run) -> Iterator[Session]:
+    """A Session for the job as it is by now, with the job in it; closed whatever happens."""
+    run.connection = run.take()
+    session = routing.opened(run.sessions, run.connection, run.using)
+    try:
+        session.add(run.job)
+        fence.guard(run.job, session, run.fence)
+        yield session
+    finally:
+        routing.let_go(session)
+        _leave(run.sessions)
 
 
 @contextmanager
@@ -101,27 +106,11 @@ def fresh_session(run: Run) -> Iterator[Session]:
     _leave(run.sessions)
     run.claimed.row["version"] = run.fence.committed
     run.fence.ending = True
-    with _opened(run) as session:
-        session.refresh(run.job, ["error_count", "last_error", "failed_at", "expired_at", *_readable_args(run)])
+    run.job = loaded(run)
+    with opened(run) as session:
+        session.refresh(run.job, ["error_count", "last_error", "failed_at", "expired_at", "args"])
         session.commit()
         yield session
-
-
-def _readable_args(run: Run) -> list[str]:
-    return [] if isinstance(run.claimed.row["args"], Unreadable) else ["args"]
-
-
-@contextmanager
-def _opened(run: Run) -> Iterator[Session]:
-    run.connection = run.take()
-    session = routing.opened(run.sessions, run.connection)
-    try:
-        run.job = attach(run.claimed.row, session)
-        vars(run.job)["_magik_stopping"] = run.stopping
-        fence.guard(run.job, session, run.fence)
-        yield session
-    finally:
-        _leave(run.sessions)
 
 
 def _leave(sessions: scoped_session[Session]) -> None:
@@ -133,12 +122,22 @@ def _leave(sessions: scoped_session[Session]) -> None:
         sessions.registry.clear()
 
 
-def attach(row: dict[str, Any], session: Session) -> Job:
-    """The claimed row as a persistent object of `session`, without asking the database again."""
-    cls = declared()[row["job_class"]]
-    job: Job = class_mapper(cls).class_manager.new_instance()  # of a mapper that is configured, unlike inspect(cls)
-    for name in COLUMNS:
-        set_committed_value(job, name, row[name])
-    make_transient_to_detached(job)
-    session.add(job)
+@cache
+def is_whole(cls: type[Job]) -> bool:
+    """Whether a claimed row is all that a job of this class is made of: no table of its own, no relationship."""
+    return set(class_mapper(cls).attrs.keys()) <= WHOLE
+
+
+def loaded(run: Run) -> Job:
+    """The claimed row as the object that a Session would have loaded, without asking the database again."""
+    row = run.claimed.row
+    cls = class_of(row["job_class"])
+    mapper = class_mapper(cls)
+    job: Job = mapper.class_manager.new_instance()  # of a mapper that is configured, unlike inspect(cls)
+    vars(job).update({name: row[name] for name in COLUMNS})  # as SQLAlchemy's own loading does: no event, no history
+    if is_whole(cls):
+        instance_state(job).key = mapper.identity_key_from_primary_key((run.claimed.id,))
+    else:
+        make_transient_to_detached(job)  # which also has what is not here loaded when it is asked for
+    vars(job)["_magik_stopping"] = run.stopping
     return job

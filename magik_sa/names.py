@@ -8,11 +8,13 @@ never meet.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
 from .errors import BootError
+
+MAINTENANCE: Final = "magik_sa.maintenance"  # the class of those rows of schedules that are none of the application's
 
 
 def quoted(name: str) -> str:
@@ -32,6 +34,7 @@ class Names:
     jobs: str
     claims: str
     workers: str
+    queues: str
     oid: int
 
     @property
@@ -40,14 +43,15 @@ class Names:
 
     def sql(self, text: str) -> bytes:
         """Fill the table names into a statement. Values travel as parameters, of which a % is the sign."""
-        names = {"jobs": self.jobs, "claims": self.claims, "workers": self.workers}
+        names = {"jobs": self.jobs, "claims": self.claims, "workers": self.workers, "queues": self.queues}
         return text.format(**{key: name.replace("%", "%%") for key, name in names.items()}).encode()
 
 
 def find(connection: psycopg.Connection[Any], schema: str | None) -> Names:
     """Look the tables up. Raises `BootError` ``MAGIK_SCHEMA_MISSING`` where there is no job table."""
-    jobs, claims, workers = (table(name, schema) for name in ("magik_jobs", "magik_claims", "magik_workers"))
+    tables = ("magik_jobs", "magik_claims", "magik_workers", "magik_queues")
+    jobs, claims, workers, queues = (table(name, schema) for name in tables)
     found = connection.execute("SELECT to_regclass(%s)::oid::bigint", (jobs,)).fetchone()
     if found is None or found[0] is None:
         raise BootError("MAGIK_SCHEMA_MISSING", f"There is no table {jobs} in this database.")
-    return Names(jobs, claims, workers, int(found[0]))
+    return Names(jobs, claims, workers, queues, int(found[0]))

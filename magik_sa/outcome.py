@@ -11,7 +11,10 @@ from .duration import duration
 class Outcome(Enum):
     """How a run ended."""
 
+    __hash__ = object.__hash__  # Enum's own, in Python, is asked some ten times a job
+
     FINISHED = "finished"
+    PERFORMED = "performed"  # and wrote nothing: its row is still to go, with those of others
     SNOOZED = "snoozed"
     RETRY = "retry"
     EXPIRED = "expired"

@@ -69,7 +69,7 @@ class Retries:
             return _seconds(self.base) * _GROWTH[self.backoff](tries)
         try:
             return _seconds(duration(self.backoff(tries), field="backoff", zero=True))
-        except Exception:
+        except BaseException:  # SystemExit, too
             return _seconds(self.cap)
 
 

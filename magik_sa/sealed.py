@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Dialect, TypeDecorator
-from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.sql.operators import OperatorType
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import Dialect
+
+from .unreadable import ReadableJSONB
 
 
 class Sealed(dict[str, Any]):
@@ -38,15 +37,10 @@ class SealedText(str):
         return "'…'"
 
 
-class SealableJSONB(TypeDecorator[dict[str, Any]]):
+class SealableJSONB(ReadableJSONB):
     """JSONB that keeps a `Sealed` object sealed, whatever the driver makes of it."""
 
-    impl = JSONB
     cache_ok = True
-
-    def coerce_compared_value(self, op: OperatorType | None, value: Any) -> TypeEngine[Any]:
-        """``args.has_key("name")`` takes text: JSONB itself knows what its operators take."""
-        return self.impl_instance.coerce_compared_value(op, value)
 
     def bind_processor(self, dialect: Dialect) -> Any:
         """Psycopg wraps the object, and shows its repr; other drivers get text."""

@@ -21,8 +21,10 @@ from .statement import hang_up
 CONNECT_TIMEOUT = 10  # seconds, for one attempt
 SILENT_AFTER = 12  # seconds without an answer on the locking connection; its statements end after 10
 
-# libpq's side; psycopg and psycopg2 take the same words.
+# libpq's side; psycopg and psycopg2 take the same words. Every text can be read, whatever
+# PGCLIENTENCODING and the server's own encoding say.
 CLIENT: dict[str, Any] = {
+    "client_encoding": "utf8",
     "keepalives": 1,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -37,6 +39,7 @@ BOTH = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "10s",
     "client_connection_check_interval": "1s",
+    "idle_session_timeout": "0",  # a job may compute for long before it writes, and the locks have to last
 }
 
 # The locker's own few statements always want the index: prepared while the table was empty and vacuumed they
@@ -97,6 +100,7 @@ def connect_locking(conninfo: str, app_name: str) -> LockingConnection:
     connection = LockingConnection.connect(conninfo, autocommit=True, application_name=f"{app_name} locker", **CLIENT)
     try:
         connection.execute(settings_sql(LOCKING).encode())
+        _take_any_bytes(connection)
         read_any(connection)
         refuse_read_only(connection)
     except BaseException:
@@ -104,6 +108,12 @@ def connect_locking(conninfo: str, app_name: str) -> LockingConnection:
         raise
     keep_from_children(connection)
     return connection
+
+
+def _take_any_bytes(connection: psycopg.Connection[Any]) -> None:
+    """A server that does not know its encoding would end the session rather than send what is no UTF8."""
+    if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        connection.execute("SET client_encoding TO 'SQL_ASCII'")
 
 
 def refuse_read_only(connection: psycopg.Connection[Any]) -> None:

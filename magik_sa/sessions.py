@@ -7,7 +7,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -18,11 +18,18 @@ from . import server
 from .errors import BootError, MagikError
 from .failure import first_line
 from .forked import keep_from_children, renew_in_children
-from .routing import engine_of
+from .routing import Registry, engine_of
 from .settings import Settings
 from .url import DRIVERS, ONLY, for_threads, parse
 
 Sessions = sessionmaker[Session] | scoped_session[Session]
+
+# Whoever looks at the sessions knows a worker's by its name, also those of an engine of the application's own.
+NAMED = """
+SELECT set_config('application_name', coalesce(nullif(left(name, 53), ''), 'magik_sa') || ' performer', false)
+  FROM current_setting('application_name') name WHERE name NOT LIKE '% performer'"""
+
+UNLIMITED: Final = sys.maxsize  # what the room of such a pool counts as
 
 ASYNCHRONOUS = "Jobs run in threads: leave --session out and give --database-url with postgresql+psycopg://…"
 
@@ -45,7 +52,7 @@ def find(settings: Settings, given: Sessions | None, threads: int) -> Place:
     named = resolve(settings.session) if given is None and settings.session else given
     if named is None:
         engine = _engine(settings, threads)
-        place = Place(engine, scoped_session(sessionmaker(engine)), ours=True)
+        place = Place(engine, Registry(sessionmaker(engine)), ours=True)
     else:
         sessions = _scoped(named, settings.session or "session")
         place = Place(_bind(sessions), sessions, ours=False)
@@ -74,7 +81,7 @@ def _scoped(value: Any, spec: str) -> scoped_session[Session]:
     if not isinstance(value, sessionmaker | scoped_session):
         raise _invalid(f"--session {spec!r} is a {kind.__name__}.")
     if isinstance(value, sessionmaker):
-        return scoped_session(value)
+        return Registry(value)
     if not isinstance(value.session_factory, sessionmaker):
         raise _invalid(f"--session {spec!r} makes its Sessions by something other than a sessionmaker.")
     return value
@@ -84,7 +91,7 @@ def _bind(sessions: scoped_session[Session]) -> Engine:
     """The engine that jobs are written to. That a registry is not a thread's is the likelier fault, and told first."""
     try:
         with sessions.session_factory() as session:
-            bind = engine_of(session)
+            bind, fault = engine_of(session), _unfit(session)
     except Exception as error:
         if not _thread_local(sessions):
             raise _not_thread_keyed() from error
@@ -95,7 +102,16 @@ def _bind(sessions: scoped_session[Session]) -> Engine:
         raise _invalid(f"The Session is bound to an asynchronous engine ({bind.url.drivername}).", ASYNCHRONOUS)
     if bind.dialect.driver not in DRIVERS:
         raise _invalid(f"The Session is bound to an engine on {bind.dialect.driver}.", ONLY)
+    if fault is not None:
+        raise _invalid(fault, "Give the worker a sessionmaker without that option.")
     return bind
+
+
+def _unfit(session: Session) -> str | None:
+    """Why no job could end in such a Session: it would run again and again."""
+    if session.twophase:
+        return "The Session has twophase=True, and what is prepared can notify nobody."
+    return None if session.autobegin else "The Session has autobegin=False: it could not even read its job."
 
 
 def _invalid(fault: str, remedy: str | None = None) -> BootError:
@@ -112,13 +128,16 @@ def _engine(settings: Settings, threads: int) -> Engine:
         raise BootError("MAGIK_DATABASE_URL_MISSING", "No database URL was given.", field="database-url")
     url = for_threads(parse(settings.database_url))
     named = {**server.CLIENT, "application_name": f"{settings.app_name} performer"}
-    return create_engine(url, pool_size=threads, max_overflow=0, connect_args=named)
+    if settings.locking_url and url.get_dialect().driver == "psycopg":
+        named["prepare_threshold"] = None  # through a pooler, what was prepared on one session is missing on the next
+    return create_engine(url, pool_size=threads, max_overflow=0, connect_args=named, hide_parameters=True)
 
 
 def _tune(dbapi_connection: Any, _: Any) -> None:
     """Session settings of a performer's connection, each time it is made."""
     with contextlib.closing(dbapi_connection.cursor()) as cursor:
         cursor.execute(server.settings_sql(server.PERFORMING))
+        cursor.execute(NAMED)
     dbapi_connection.commit()
     keep_from_children(dbapi_connection)
 
@@ -168,5 +187,5 @@ def room(engine: Engine) -> int:
     pool = engine.pool
     if isinstance(pool, QueuePool):
         overflow: int = pool._max_overflow
-        return sys.maxsize if overflow < 0 else pool.size() + overflow
-    return sys.maxsize if isinstance(pool, NullPool) else 1
+        return UNLIMITED if overflow < 0 else pool.size() + overflow
+    return UNLIMITED if isinstance(pool, NullPool) else 1

@@ -15,18 +15,32 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from .duration import duration
 from .errors import BootError, BootRefused, DeclarationError, MagikError
 
 LISTS = ("modules", "queues")
+SECRET = ("database_url", "locking_url")
+LONGEST_IDENTIFIER = 63  # bytes
 
 
 def schema() -> str | None:
     """The schema that holds the tables, or None where the search_path decides. Read once, at import of the tables."""
     name = os.environ.get("MAGIK_SCHEMA") or pyproject(Path.cwd()).get("schema")
-    return str(name) if name else None
+    return _identifier(str(name)) if name else None
+
+
+def _identifier(name: str) -> str:
+    """Refuse a name that Postgres would cut: two schemas could be taken for one."""
+    try:
+        fits = len(name.encode()) <= LONGEST_IDENTIFIER and "\0" not in name
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        what = f"schema={name!r}: the name of a schema has 1 to {LONGEST_IDENTIFIER} bytes of UTF-8 and no NUL."
+        raise BootError("MAGIK_SETTING_INVALID", what, field="schema")
+    return name
 
 
 @cache
@@ -63,13 +77,32 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _storable(name: str) -> str:
-    if not 1 <= len(name.encode("utf-8", "replace")) <= 255 or "\0" in name:
+    try:
+        data = name.encode("utf-8", "surrogateescape")  # of a command line in a locale without these characters
+        name = data.decode()
+    except UnicodeError:
+        raise ValueError("a queue's name is text in UTF-8") from None
+    if not 1 <= len(data) <= 255 or "\0" in name:
         raise ValueError("a queue's name has 1 to 255 bytes and no NUL")
     return name
 
 
+def _bytes(name: str) -> bytes:
+    """In UTF-8; none where a command line's bytes were no characters."""
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        return b""
+
+
 Span = Annotated[timedelta, BeforeValidator(_span)]
 QueueName = Annotated[str, AfterValidator(_storable)]
+
+
+def _of_maintenance(span: timedelta, told: ValidationInfo) -> timedelta:
+    if not told.data.get("maintenance"):
+        raise ValueError("it is a part of maintenance, which is off")
+    return span
 
 
 class Settings(BaseModel):
@@ -83,10 +116,15 @@ class Settings(BaseModel):
     session: str | None = None
     queues: Annotated[tuple[QueueName, ...], AfterValidator(_distinct)] = ("default",)
     concurrency: Annotated[int, Field(ge=1, le=500)] = 10
+    processes: Annotated[int, Field(ge=1, le=100)] = 1
     poll_interval: Span = timedelta(seconds=5)
     shutdown_timeout: Span = timedelta(seconds=25)
     database_timeout: Span = timedelta(minutes=5)
-    log_format: Literal["text", "json"] = "text"
+    maintenance: bool = False
+    end_idle_transactions: Annotated[Span, AfterValidator(_of_maintenance)] | None = None
+    log_format: Literal["text", "json"] | None = None  # as the application's logging has it; text where it has none
+    health_port: Annotated[int | None, Field(ge=0, le=65535)] = None  # 0: any that is free
+    health_host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     app_name: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[\x20-\x7e]+$")] = "magik_sa"
 
 
@@ -132,5 +170,6 @@ def _listed(key: str, value: Any) -> Any:
 def _finding(fault: Any) -> MagikError:
     name = str(fault["loc"][0]) if fault["loc"] else "settings"
     why = fault["msg"].removeprefix("Value error, ")
-    shown = "" if name in ("database_url", "locking_url") else f"={fault['input']!r}"
+    hidden = name in SECRET or name not in Settings.model_fields  # a misspelt database_url may hold a password
+    shown = "" if hidden else f"={fault['input']!r}"
     return BootError("MAGIK_SETTING_INVALID", f"{name.replace('_', '-')}{shown}: {why}.", field=name)

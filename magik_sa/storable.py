@@ -20,7 +20,7 @@ def invalid(field: str, why: str) -> EnqueueError:
 def encoded(value: Any, field: str) -> bytes:
     """A JSON value as the bytes that travel. Raises ``MAGIK_ARGS_INVALID`` naming `field` for what cannot be stored."""
     try:
-        text = _ENCODER.encode(value)
+        text = int.__repr__(value) if type(value) is int else _ENCODER.encode(value)
         coded = text.encode()
     except UnicodeEncodeError:
         why = "holds a lone surrogate, which is no character"

@@ -33,6 +33,11 @@ def release(session: Session) -> None:
         session.add_all(waiting)
 
 
+def are_held(session: Session) -> bool:
+    """Whether some wait for the row to end."""
+    return bool(session.info.get(_HELD, (None, ()))[1])
+
+
 def held(session: Session, new: Job) -> bool:
     """Hold `new` back if it is a successor of the job that runs in this Session; whether it is."""
     job, waiting = session.info.get(_HELD, (None, []))

@@ -50,9 +50,9 @@ def _entry(cls: type[Job], schedule: Schedule) -> Entry:
     return Entry(schedule.row(cls.__magik__.name), cls, schedule, declaration)
 
 
-def moment(seconds: Decimal) -> datetime:
+def moment(seconds: str) -> datetime:
     """An instant, from seconds since 1970. What is older was written by hand, and counts as 1970."""
-    return EPOCH + timedelta(microseconds=int(max(seconds, Decimal(0)) * 1_000_000))
+    return EPOCH + timedelta(microseconds=int(max(Decimal(seconds), Decimal(0)) * 1_000_000))
 
 
 @cache
@@ -71,12 +71,15 @@ def mine(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
     return {"names": list(entries), "declarations": [entry.declaration for entry in entries.values()]}
 
 
+# No worker has died of its tick so often that it is left alone for a while; `tries` has the rule.
+AWAKE: Final = "(rests_until IS NULL OR rests_until <= now())"
+
 # ---- when a worker starts
 
 BOUND: Final = "SET LOCAL lock_timeout = '2s'"  # a row is locked while its on_schedule runs: later is soon enough
 
 KNOWN: Final = f"""
-SELECT extract(epoch FROM now()) AS now,
+SELECT CAST(extract(epoch FROM now()) AS text) AS now,
        ARRAY(SELECT s.name FROM {{schedules}} s JOIN {MINE} USING (name, declaration)) AS same"""
 
 # Only where it says something else: last_run_at and a pause outlive a change. Of workers that start at once the first
@@ -85,7 +88,8 @@ PUT: Final = """
 INSERT INTO {schedules} AS s (name, job_class, declaration, next_run_at)
 VALUES (:name, :job_class, CAST(:declaration AS jsonb), :next)
     ON CONFLICT (name) DO UPDATE
-   SET job_class = excluded.job_class, declaration = excluded.declaration, next_run_at = excluded.next_run_at
+   SET job_class = excluded.job_class, declaration = excluded.declaration, next_run_at = excluded.next_run_at,
+       tried_at = NULL, deaths = 0, rests_until = NULL
  WHERE (s.job_class, s.declaration) IS DISTINCT FROM (excluded.job_class, excluded.declaration)"""
 
 DROP: Final = """
@@ -124,16 +128,17 @@ def _put(connection: Connection, entry: Entry, first: datetime) -> None:
 
 # ---- while it works
 
-# xmax names the last transaction that tried to claim the row and was rolled back: somebody does run what it says.
+# Each try of a tick leaves its transactions' numbers: by them somebody does run what the row says.
 STRANGE: Final = f"""
 SELECT mine.name, CAST(s.declaration AS text) AS said, CAST(extract(epoch FROM s.next_run_at) AS text) AS at,
-       s.paused_at IS NULL AND s.next_run_at <= now() AS due, CAST(s.xmax AS text) AS tried
+       s.paused_at IS NULL AND s.next_run_at <= now() AND {AWAKE} AS due,
+       CAST(s.xmin AS text) || ' ' || CAST(s.xmax AS text) AS tried
   FROM {MINE} LEFT JOIN {{schedules}} s USING (name)
  WHERE s.declaration IS DISTINCT FROM mine.declaration"""
 
 # Its tick stays: it fires as this process understands it, once. Where somebody is just busy with it, it is not adopted.
 ADOPT: Final = """
-UPDATE {schedules} SET declaration = CAST(:declaration AS jsonb)
+UPDATE {schedules} SET declaration = CAST(:declaration AS jsonb), tried_at = NULL, deaths = 0, rests_until = NULL
  WHERE name = (SELECT name FROM {schedules} WHERE name = :name FOR UPDATE SKIP LOCKED)
    AND declaration = CAST(:said AS jsonb) AND CAST(extract(epoch FROM next_run_at) AS text) = :at
    AND paused_at IS NULL"""

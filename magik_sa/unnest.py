@@ -2,7 +2,7 @@
 
 ``INSERT … SELECT … FROM unnest(…)`` has one parameter for each column, whatever the number of rows: no limit on
 parameters is met, and the statement is the same for every chunk. All of them are arrays of text, which every driver
-sends alike; Postgres casts each value to its column's type.
+sends alike; Postgres casts each value to its column's type. A value that all rows have travels once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from sqlalchemy import (
     ARRAY,
     Column,
     ColumnElement,
-    DateTime,
     Insert,
     Integer,
     Interval,
@@ -29,12 +28,12 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import JSONB
 
 from .columns import delay_of
 from .job import Job
-from .sealed import SealableJSONB, Sealed, SealedText
+from .sealed import Sealed, SealedText
 from .storable import encoded
+from .unreadable import Instant, ReadableJSONB
 
 COLUMNS: Final = tuple(Job.__table__.columns)
 AFTER: Final = "after"  # beside the columns: a delay, which is added to the database's now()
@@ -45,10 +44,13 @@ Row = dict[str, str | None]
 
 def row_of(job: Job) -> Row:
     """Every column of a job that was never in a Session, None where it has none. Raises where one is not JSON."""
-    own = vars(job)
-    row = {name: None if own.get(name) is None else write(own[name]) for name, write in _WRITERS.items()}
-    delay = delay_of(own.get("run_at"))
-    return {**row, AFTER: None if delay is None else _interval(delay)}
+    row: Row = dict.fromkeys(NAMES)
+    for name, value in vars(job).items():
+        if value is not None and (write := _WRITERS.get(name)) is not None:
+            row[name] = write(value)
+    if row["run_at"] is None and (delay := delay_of(vars(job).get("run_at"))) is not None:
+        row[AFTER] = _interval(delay)
+    return row
 
 
 def open_moment(row: Row, job: Job) -> Any:
@@ -56,13 +58,18 @@ def open_moment(row: Row, job: Job) -> Any:
     return vars(job).get("run_at") if row["run_at"] is None and row[AFTER] is None else None
 
 
-def parameters(rows: Sequence[Row]) -> dict[str, list[str | None]]:
-    """What `INSERT` takes for these rows. An array without values may be empty: unnest fills the shorter ones up."""
-    columns = {name: [row[name] for row in rows] for name in NAMES}
-    return {
-        _parameter(name): values if any(value is not None for value in values) else []
-        for name, values in columns.items()
-    }
+def parameters(rows: Sequence[Row]) -> dict[str, list[str | None] | str | None]:
+    """What `INSERT` takes for these rows, of which there is at least one.
+
+    The array of a column in which all have the same is empty, as unnest fills the shorter ones up; that of the ids is
+    never.
+    """
+    given: dict[str, list[str | None] | str | None] = {}
+    for name in NAMES:
+        values = [row[name] for row in rows]
+        same = name != "id" and values.count(values[0]) == len(values)
+        given[_array(name)], given[_same(name)] = ([], values[0]) if same else (values, None)
+    return given
 
 
 def instant(moment: datetime) -> str:
@@ -89,34 +96,42 @@ def _json(value: Any, field: str) -> str:
 def _writer(into: Column[Any]) -> Callable[[Any], str | None]:
     """How a value of this column is written."""
     match into.type:
-        case JSONB() | SealableJSONB():
+        case ReadableJSONB():
             return lambda value: _json(value, into.name)
         case LargeBinary():
             return lambda value: f"\\x{value.hex()}"
-        case DateTime():
+        case Instant():
             return _moment
         case Integer():
             return "{:d}".format
         case Uuid():
-            return str
+            return lambda value: value.hex
     return str.__str__  # of an enum's member that is text, its text
 
 
 _WRITERS: Final = {each.name: _writer(each) for each in COLUMNS}
 
 
-def _parameter(name: str) -> str:
+def _array(name: str) -> str:
     return f"all_{name}"
+
+
+def _same(name: str) -> str:
+    return f"same_{name}"
 
 
 def _insert() -> Insert:
     """Passes over a live key, as any INSERT of jobs does, and over a job that was given twice."""
-    arrays = [bindparam(_parameter(name), type_=ARRAY(Text)) for name in NAMES]
+    arrays = [bindparam(_array(name), type_=ARRAY(Text)) for name in NAMES]
     given = func.unnest(*arrays).table_valued(*(column(name, Text) for name in NAMES), name="given").render_derived()
-    after = func.now() + cast(given.c[AFTER], Interval)
+
+    def text_of(name: str) -> ColumnElement[str]:
+        return func.coalesce(given.c[name], bindparam(_same(name), type_=Text))
+
+    after = func.now() + cast(text_of(AFTER), Interval)
 
     def value(each: Column[Any]) -> ColumnElement[Any]:
-        plain = cast(given.c[each.name], each.type)
+        plain = cast(text_of(each.name), each.type)
         match each.name:
             case "run_at":
                 return func.coalesce(plain, after, func.now())

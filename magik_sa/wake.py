@@ -12,21 +12,25 @@ flag, every row that was not notified is visible to the poll that follows.
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
 import psycopg
 
 from .names import Names
+from .priorities import PAUSED, PRIORITIES
 
 Connection = psycopg.Connection[Any]
 
 HINT_EVERY = timedelta(milliseconds=400)
+PAUSES = ""  # what is notified where queues were paused or resumed; no queue is called so
 
 # The flag's key: two ints, so it can never be one of the jobs' keys, which are one bigint. The same expression
 # stands in the trigger. (oid::int, not ::bigint::int: an oid above 2^31 wraps instead of failing.)
-RAISE_FLAG = "SELECT pg_try_advisory_lock(%(oid)s::oid::int, hashtext(%(queue)s))"
+#
+# For a paused queue nobody raises one: else each of its producers would notify, for nothing, until it is resumed.
+RAISE_FLAG = f"SELECT pg_try_advisory_lock(%(oid)s::oid::int, hashtext(%(queue)s)) WHERE NOT {PAUSED}"
 LOWER_FLAG = "SELECT pg_advisory_unlock(%(oid)s::oid::int, hashtext(%(queue)s))"
 
 # Refused: is it a waiting peer, who holds the flag exclusively, or an open producer, who holds it shared?
@@ -35,29 +39,31 @@ SHARE_FLAG = """
 SELECT CASE WHEN pg_try_advisory_lock_shared(%(oid)s::oid::int, hashtext(%(queue)s))
             THEN pg_advisory_unlock_shared(%(oid)s::oid::int, hashtext(%(queue)s)) ELSE false END"""
 
-# When is the next job due? Priority by priority, each step one look into the claim index: a plain min(run_at)
-# reads every future row (100 ms at 200,000 rows, against 0.4-4).
-NEXT_RUN_AT = """
-WITH RECURSIVE p(priority) AS (
-  (SELECT j.priority FROM {jobs} j WHERE j.queue = %(queue)s AND j.finished_at IS NULL AND j.expired_at IS NULL
-    ORDER BY j.priority LIMIT 1)
- UNION ALL
-  SELECT (SELECT j.priority FROM {jobs} j
-           WHERE j.queue = %(queue)s AND j.finished_at IS NULL AND j.expired_at IS NULL AND j.priority > p.priority
-           ORDER BY j.priority LIMIT 1)
-    FROM p WHERE p.priority IS NOT NULL)
+# When is the next job due, of those that were not when the queue was last walked? From its own now() on it would miss
+# one whose time came in between, as the walk did. Priority by priority, each step one look into the claim index: a
+# plain min(run_at) reads every future row (100 ms at 200,000 rows, against 0.4-4).
+NEXT_RUN_AT = (
+    PRIORITIES
+    + """
 SELECT extract(epoch FROM
          min((SELECT j.run_at FROM {jobs} j
                WHERE j.queue = %(queue)s AND j.finished_at IS NULL AND j.expired_at IS NULL
-                 AND j.priority = p.priority AND j.run_at > now() AND j.run_at < now() + interval '1 day'
+                 AND j.priority = p.priority AND j.run_at > least(now(), %(walked)s::timestamptz)
+                 AND j.run_at < now() + interval '1 day'
                  AND j.job_class = ANY(%(known)s)
                ORDER BY j.run_at LIMIT 1)) - clock_timestamp())
   FROM p"""
+)
+
+# Which of these queues are paused.
+PAUSED_OF = "SELECT name FROM {queues} WHERE name = ANY(%(queues)s)"
 
 # A killed worker frees its locks but tells nobody. Whoever is idle deletes the row of a session that is gone:
 # exactly one asker gets it, sweeps the notes of jobs that are gone too, and notifies that worker's queues.
 # (backend_start is NULL to a role without pg_monitor, hence the coalesce: the pid alone then decides.) A pooler may
 # give a dead worker's session to the next, which is asked for by %(new)s: a row of its own from before is another's.
+# A name that no queue can have is left out: of a row by hand it may be longer than a notification, whose error would be
+# every worker's, at every look.
 HINT = """
 WITH dead AS (
   DELETE FROM {workers} w
@@ -70,11 +76,13 @@ swept AS (
    WHERE c.backend_pid = dead.backend_pid AND c.backend_start = dead.backend_start
      AND NOT EXISTS (SELECT FROM {jobs} j
                       WHERE j.id = c.job_id AND coalesce(j.finished_at, j.expired_at) IS NULL))
-SELECT count(pg_notify(%(channel)s, q)) FROM (SELECT DISTINCT unnest(queues) AS q FROM dead) d"""
+SELECT count(pg_notify(%(channel)s, q)) FROM (SELECT DISTINCT unnest(queues) AS q FROM dead) d
+ WHERE octet_length(q) BETWEEN 1 AND 255"""
 
 REGISTER = """
-INSERT INTO {workers} (backend_pid, backend_start, name, queues)
-SELECT pid, backend_start, %(name)s, %(queues)s FROM pg_stat_activity WHERE pid = pg_backend_pid()
+INSERT INTO {workers} (backend_pid, backend_start, name, queues, threads, pool)
+SELECT pid, backend_start, %(name)s, %(queues)s, %(threads)s, %(pool)s
+  FROM pg_stat_activity WHERE pid = pg_backend_pid()
 RETURNING backend_pid, backend_start"""
 
 # After a reconnect: the session before may not know yet that it is dead, and would keep the locks. Waits up to 2 s.
@@ -92,17 +100,20 @@ UNREGISTER = "DELETE FROM {workers} WHERE backend_pid = %(pid)s AND backend_star
 
 
 class Flag(Enum):
-    """Who has the flag of a queue: this worker, a waiting peer, or a producer whose transaction is open."""
+    """Who has the flag of a queue: this worker, a waiting peer, a producer in mid-transaction; or it is paused."""
 
     OURS = "ours"
     PEER = "peer"
     PRODUCER = "producer"
+    PAUSED = "paused"
 
 
 def raise_flag(connection: Connection, names: Names, queue: str) -> Flag:
     """Try to say that this worker waits for `queue`."""
     key = {"oid": names.oid, "queue": queue}
-    if _one(connection, names.sql(RAISE_FLAG), key):
+    if (raised := _one(connection, names.sql(RAISE_FLAG), key)) is None:
+        return Flag.PAUSED
+    if raised:
         return Flag.OURS
     return Flag.PRODUCER if _one(connection, names.sql(SHARE_FLAG), key) else Flag.PEER
 
@@ -112,10 +123,28 @@ def lower_flag(connection: Connection, names: Names, queue: str) -> None:
     _one(connection, names.sql(LOWER_FLAG), {"oid": names.oid, "queue": queue})
 
 
-def seconds_to_next(connection: Connection, names: Names, queue: str, known: Collection[str]) -> float | None:
-    """Seconds (by the database's clock) until the next scheduled job of `queue` within a day, or None."""
-    left = _one(connection, names.sql(NEXT_RUN_AT), {"queue": queue, "known": list(known)})
+def seconds_to_next(
+    connection: Connection,
+    names: Names,
+    queue: str,
+    known: Collection[str],
+    priorities: Collection[int] = (),
+    walked: datetime | None = None,
+) -> float | None:
+    """Seconds (by the database's clock) until the next scheduled job of `queue` within a day, or None.
+
+    `priorities` are those that are known to be in use there; any other is found too. Less than 0 for one whose time has
+    come since the queue was `walked`.
+    """
+    values = {"queue": queue, "known": list(known), "priorities": list(priorities), "walked": walked}
+    left = _one(connection, names.sql(NEXT_RUN_AT), values)
     return None if left is None else float(left)
+
+
+def paused(connection: Connection, names: Names, queues: Collection[str]) -> set[str]:
+    """Those of these queues that are paused."""
+    rows = connection.execute(names.sql(PAUSED_OF), {"queues": list(queues)}, prepare=True)
+    return {row[0] for row in rows}
 
 
 def notify(connection: Connection, names: Names, queues: Collection[str]) -> None:
@@ -128,13 +157,23 @@ def hint(connection: Connection, names: Names) -> int:
     return int(_one(connection, names.sql(HINT), {"channel": names.channel, "new": False}))
 
 
-def register(connection: Connection, names: Names, name: str, queues: Collection[str]) -> tuple[int, Any]:
+def register(
+    connection: Connection,
+    names: Names,
+    name: str,
+    queues: Collection[str],
+    threads: int | None = None,
+    pool: int | None = None,
+) -> tuple[int, Any]:
     """Write this worker's row; (backend_pid, backend_start), which name the owner of its notes.
+
+    `threads` need a connection each, of which its pool has `pool`: None is without a limit.
 
     Whoever had this very session before is dead. What it has noted of its jobs tells of their interruption as ever.
     """
     _one(connection, names.sql(HINT), {"channel": names.channel, "new": True})
-    row = connection.execute(names.sql(REGISTER), {"name": name, "queues": list(queues)}).fetchone()
+    values = {"name": name, "queues": list(queues), "threads": threads, "pool": pool}
+    row = connection.execute(names.sql(REGISTER), values).fetchone()
     assert row is not None
     return row[0], row[1]
 

@@ -22,6 +22,11 @@ def connection_of(session: Session) -> Connection:
     return session.connection(bind_arguments=WRITING)
 
 
+def written_by(given: Connection | Session | scoped_session[Session]) -> Connection:
+    """The connection itself, or that of a Session: what is not mapped is where the jobs are."""
+    return given if isinstance(given, Connection) else connection_of(session_of(given))
+
+
 def session_of(given: object) -> Session:
     """The Session itself, also of a `scoped_session`. Raises ``MAGIK_SYNC_SESSION_REQUIRED`` for anything else."""
     session = given() if isinstance(given, scoped_session) else given

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from typing import Any
 
+import psycopg
 import pytest
 from pytest_postgresql.executors import NoopExecutor
 from pytest_postgresql.factories import postgresql_noproc
@@ -12,6 +15,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
+from tests import controls
+from tests.tools import asking
 from tests.tools import server as servers
 from tests.tools.effects import Effects
 from tests.tools.keeper import keeper
@@ -19,9 +24,20 @@ from tests.tools.schema import migrate
 from tests.tools.server import RUN, Server
 from tests.tools.workers import dsn_of
 
+missing = controls.missing()
+TAKEN_OUT = controls.take_out(missing) if missing else ""  # before any test module is imported
+
+
+def pytest_configure() -> None:
+    """Whoever runs in the background ignores these, and so would every program that a test starts."""
+    for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, heard)
+
 
 def pytest_unconfigure() -> None:
-    """Let the process that cleans up after a killed run end with this one."""
+    """Let the processes that start programs, and clean up after a killed run, end with this one."""
+    asking.close()
     keeper.close()
 
 
@@ -40,6 +56,8 @@ def template(server: Server, unmigrated: NoopExecutor) -> str:
     """Name of the migrated database that the tests' own are cloned from."""
     server.give(unmigrated.template_dbname)
     migrate(server.url(unmigrated.template_dbname))
+    if TAKEN_OUT:
+        server.execute(TAKEN_OUT, unmigrated.template_dbname)
     return unmigrated.template_dbname
 
 
@@ -69,6 +87,13 @@ def superuser_dsn(server: Server, database: str) -> str:
     if not server.superuser:
         pytest.skip("the user of MAGIK_TEST_DATABASE_URL is not a superuser")
     return server.dsn(make_url(database).database)
+
+
+@pytest.fixture
+def app(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of somebody's beside the workers, in autocommit."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 from rich.console import Console
@@ -16,6 +16,12 @@ from .application import plan
 from .run import Run
 
 MOST_COMPLAINTS = 20
+
+
+SEEN: Final = (
+    "What you have seen: each order that committed was settled once, of those that rolled back nothing is left, and the"
+    " jobs of a worker that was killed in the middle of its work were done by the other."
+)
 
 
 @click.command()
@@ -39,11 +45,14 @@ def main(orders: int, seed: int, concurrency: int, database_url: str | None, spo
         except (workers.WorkerEnded, workers.NothingToKill) as error:
             raise click.ClickException("\n".join([str(error), *workers.complaints(logs)])) from error
         console.print(balance.table(lines))
-        sys.exit(tell(console, [line for line in lines if not line.balanced], workers.complaints(logs)))
+        sys.exit(tell(console, lines, workers.complaints(logs)))
 
 
-def tell(console: Console, wrong: list[balance.Line], complaints: list[str]) -> int:
-    """Print what does not balance, and what the workers complained of; the exit code."""
+def tell(console: Console, lines: list[balance.Line], complaints: list[str]) -> int:
+    """Print what was seen, or what does not balance and what the workers complained of; the exit code."""
+    wrong = [line for line in lines if not line.balanced]
+    if not wrong:
+        console.print(f"{SEEN} All {len(lines)} lines are as they must be.", highlight=False)
     for line in wrong:
         console.print(f"Does not balance: {line.what}: {line.found}, must be {line.must_be}.", highlight=False)
     for complaint in complaints[:MOST_COMPLAINTS] if wrong else []:

@@ -89,7 +89,11 @@ def the_books(session: Session) -> Iterator[Line]:
 
 def the_queue(session: Session, produced: Produced, orders: int) -> Iterator[Line]:
     """Every order had one job, the repeats made none, and nothing stays behind."""
-    yield equal(f"repeats, of {produced.jobs} jobs added", produced.repeats, produced.jobs - orders)
+    yield equal(
+        f"repeats, of {produced.jobs} jobs added: {orders} orders, and clicks again",
+        produced.repeats,
+        produced.jobs - orders,
+    )
     yield equal("different jobs started", _count(session, Start.job_id.distinct()), orders)
     yield equal("dead letters", _count(session, Job.id, Job.expired_at.is_not(None)), 0)
     yield equal("jobs left", jobs_left(session), 0)

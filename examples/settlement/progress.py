@@ -21,7 +21,7 @@ class Display:
 
     def __init__(self, console: Console, totals: Mapping[str, int], counts: Callable[[], Mapping[str, int]]) -> None:
         self.console, self.totals, self.counts = console, totals, counts
-        columns = TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        columns = TextColumn("{task.description:>22}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
         self.bars = Progress(*columns, console=console, disable=not console.is_terminal)
         self.tasks = {name: self.bars.add_task(name, total=total) for name, total in totals.items()}
         self._line, self._line_at = "", 0.0

@@ -88,7 +88,7 @@ class Run:
             "committed": self.produced.committed,
             "settled": self.ask(balance.settled),
             "repeats": self.produced.repeats,
-            "rolled back": len(self.produced.rolled_back),
+            "rolled back on purpose": len(self.produced.rolled_back),
         }
 
 
@@ -101,5 +101,5 @@ def totals(purchases: list[Purchase]) -> dict[str, int]:
         "committed": committed,
         "settled": committed,
         "repeats": repeats,
-        "rolled back": len(purchases) - committed,
+        "rolled back on purpose": len(purchases) - committed,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from .jobs import SettlePayment, bookings
@@ -12,13 +12,19 @@ from .models import Order
 
 
 def lost_job(session: Session) -> bool:
-    """A job disappears while it waits, and its order looks settled: nobody will add the job again."""
-    latest = select(SettlePayment).order_by(SettlePayment.run_at.desc()).limit(1).with_for_update(skip_locked=True)
-    job = session.scalars(latest).first()
+    """A job disappears before it is booked, and its order looks settled: nobody will add the job again.
+
+    The order is locked before the job, as by a worker that books it: the other way round each could wait for the other.
+    """
+    job = session.scalars(select(SettlePayment).order_by(SettlePayment.run_at.desc()).limit(1)).first()
     if job is None:
         return False
-    session.execute(delete(SettlePayment).where(SettlePayment.id == job.id))
-    session.execute(update(Order).where(Order.id == job.order_id).values(settled_at=func.now()))
+    free = select(Order).where(Order.id == job.order_id, Order.settled_at.is_(None)).with_for_update(skip_locked=True)
+    order = session.scalars(free).first()
+    lost = delete(SettlePayment).where(SettlePayment.id == job.id).returning(SettlePayment.id)
+    if order is None or session.scalar(lost) is None:
+        return False
+    order.settled_at = func.now()
     session.commit()
     return True
 

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
+import click
 from sqlalchemy import Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from .. import server
-from ..database import unreached
+from ..asking import Asking
 from ..errors import BootError
+from ..rows import read_any
 from ..settings import read
+from ..unreached import unreached
 from ..url import conninfo, parse
+
+T = TypeVar("T")
+
+URL: Final = click.option("--database-url", help="postgresql+psycopg://user@host/database [MAGIK_DATABASE_URL]")
+
+
+def asked(database_url: str | None, command: str, question: Callable[[Asking], T]) -> T:
+    """What is answered there; raises as `connected` and `Asking` do."""
+    with connected(database_url, command) as connection:
+        return question(Asking(connection))
 
 
 @contextmanager
@@ -34,4 +48,6 @@ def connected(database_url: str | None, command: str) -> Iterator[Connection]:
     except DBAPIError as error:
         raise unreached(place, error) from error
     with connection:
+        driver: Any = connection.connection.driver_connection
+        read_any(driver)
         yield connection

@@ -17,13 +17,15 @@ import click
 from psycopg.conninfo import make_conninfo
 
 from ..asking import Asking
-from ..display import harmless
-from ..doctor import Finding, Limits, Severity, Subject, examine, worst
+from ..doctor import Finding, Limits, Severity, Subject, examine, ranked, worst
+from ..doctor.outgrown import outgrown as signals
+from ..doctor.probe import probe as measure
 from ..duration import duration
 from ..errors import BootError, DeclarationError
+from ..harmless import harmless
 from ..settings import read
 from ..url import conninfo
-from .connect import connected
+from .connect import URL, connected
 from .output import Answer, Command
 from .tables import rendered_text
 
@@ -49,15 +51,41 @@ def _span(ctx: click.Context, option: click.Parameter, value: str | None) -> tim
 @click.command("doctor", cls=Command)
 @click.option("--oldest-transaction", callback=_span, help="the age from which a transaction is a warning [5m]")
 @click.option("--blocked", callback=_span, help="how long somebody may wait for a job's row [5s]")
+@click.option(
+    "--probe",
+    type=click.IntRange(1, 64),
+    is_flag=False,
+    flag_value=8,
+    help="instead: how threads of this interpreter get on with one another [8]",
+)
+@click.option("--outgrown", is_flag=True, help="instead: three seconds' look for signs that this server is straining")
 @click.option("--locking-url", help="where the locks are held, if --database-url goes through a pooler")
-@click.option("--database-url", help="postgresql+psycopg://user@host/database [MAGIK_DATABASE_URL]")
-def command(database_url: str | None, locking_url: str | None, **limits: timedelta | None) -> Answer:
+@URL
+def command(
+    database_url: str | None,
+    locking_url: str | None,
+    probe: int | None,
+    outgrown: bool,
+    **limits: timedelta | None,
+) -> Answer:
     """What is wrong with the database under the queue, or will be, and what mends it."""
     told = read({"database_url": database_url, "locking_url": locking_url})
+    if probe and outgrown:
+        raise BootError("MAGIK_SETTING_INVALID", "--probe and --outgrown are two questions.", field="probe")
     with connected(told.database_url, "doctor") as connection:
-        locking = make_conninfo(conninfo(told.locking_url or told.database_url or ""), application_name=NAME)
+        if probe:
+            return _answer(measure(_named(told.database_url), probe))
         given = {name: value for name, value in limits.items() if value is not None}
-        found = examine(Subject(Asking(connection, SECONDS), locking, Limits(**given)))  # type: ignore[arg-type]
+        locking = _named(told.locking_url or told.database_url)
+        subject = Subject(Asking(connection, SECONDS), locking, Limits(**given))  # type: ignore[arg-type]
+        return _answer(ranked(signals(subject)) if outgrown else examine(subject))
+
+
+def _named(url: str | None) -> str:
+    return make_conninfo(conninfo(url or ""), application_name=NAME)
+
+
+def _answer(found: list[Finding]) -> Answer:
     severity = worst(found)
     data = {"worst": severity.value, "findings": [_data(finding) for finding in found]}
     return Answer("\n".join(line for finding in found for line in _lines(finding)), data, CODES.get(severity, 0))

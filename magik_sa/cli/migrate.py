@@ -16,10 +16,11 @@ from sqlalchemy.exc import DBAPIError
 
 from ..errors import BootError, MagikError
 from ..failure import first_line, sqlstate
+from ..harmless import harmless
+from ..locked import TRY_ALONE, is_locked, tables_locked
 from ..migrations import HEAD, MagikDowngrade, MagikUpgrade, migrate
-from ..migrations.locked import TRY_ALONE, is_locked, tables_locked
 from ..settings import schema
-from .connect import connected
+from .connect import URL, connected
 from .output import Answer, Command, note
 
 UNDER_PRIVILEGED: Final = ("42501", "3F000")  # insufficient_privilege, invalid_schema_name
@@ -32,7 +33,7 @@ UNDER_PRIVILEGED: Final = ("42501", "3F000")  # insufficient_privilege, invalid_
 @click.option("--sql", is_flag=True, help="print a script instead; no database is asked")
 @click.option("--since", type=int, default=0, show_default=True, help="with --sql: the version that is installed")
 @click.option("--yes", is_flag=True, help="go down to an older version too; 0 removes every job")
-@click.option("--database-url", help="postgresql+psycopg://user@host/database [MAGIK_DATABASE_URL]")
+@URL
 def command(version: int, sql: bool, since: int, yes: bool, database_url: str | None) -> Answer:
     """Make or upgrade the tables. Changes nothing where they are as they should be."""
     if sql:
@@ -69,7 +70,7 @@ def written(version: int, since: int) -> str:
 
 
 def _told(before: int, after: int) -> str:
-    where = f"schema {schema()}" if schema() else "the search_path"
+    where = harmless(f"schema {schema()}" if schema() else "the search_path")
     if before == after:
         return f"Nothing to do: the tables in {where} are of version {after}."
     return f"The tables in {where} went from version {before} to {after}."

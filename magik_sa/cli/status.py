@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
-from ..asking import Asking
-from ..display import harmless
+from ..harmless import harmless, word
 from ..status import status
+from ..status.at_work import AtWork
 from ..status.figures import Queue, Schedule, Status, Unserved, Worker
-from .connect import connected
-from .output import Answer, Command
+from .connect import URL, asked
+from .output import Answer
 from .tables import table
+from .watch import Watched
 
 COUNTS: Final = ("ready", "running", "scheduled", "errored", "expired")
 WHY: Final = {
@@ -24,38 +25,48 @@ WHY: Final = {
 HIDDEN: Final = "Unknown workers: this role does not see other roles' sessions (GRANT pg_read_all_stats TO it)."
 
 
-@click.command("status", cls=Command)
-@click.option("--database-url", help="postgresql+psycopg://user@host/database [MAGIK_DATABASE_URL]")
+@click.command("status", cls=Watched)
+@URL
 def command(database_url: str | None) -> Answer:
     """What is ready, running, scheduled, errored and expired in each queue, and who works it."""
-    with connected(database_url, "status") as connection:
-        found = status(Asking(connection))
+    found = asked(database_url, "status", status)
     return Answer("\n\n".join(told(found)), asdict(found))
 
 
 def told(found: Status) -> Iterator[str]:
     """Paragraphs for people."""
-    yield _queues(found.queues)
+    yield queues_told(found.queues)
     yield _workers(found.workers)
     if found.schedules is None or found.schedules:
-        yield _schedules(found.schedules)
+        yield schedules_told(found.schedules)
     yield from filter(None, [_unserved(found.unserved)])
-    if any(worker.alive is None for worker in found.workers or ()):
+    yield from hidden_told(found.workers or ())
+    yield from unknown_told(found.unknown)
+
+
+def hidden_told(workers: Sequence[Worker | AtWork]) -> Iterator[str]:
+    """That of some it cannot be told whether they are alive."""
+    if any(worker.alive is None for worker in workers):
         yield HIDDEN
-    yield from (f"Unknown: {what}: {harmless(why)}." for what, why in found.unknown.items())
 
 
-def _queues(queues: list[Queue] | None) -> str:
+def unknown_told(unknown: Mapping[str, str]) -> Iterator[str]:
+    """What could not be asked."""
+    yield from (f"Unknown: {what}: {harmless(why)}." for what, why in unknown.items())
+
+
+def queues_told(queues: list[Queue] | None) -> str:
+    """The table of queues."""
     if not queues:
         return "Queues: unknown" if queues is None else "No jobs, and no queue is worked."
-    columns = ("queue", *COUNTS, "oldest", "workers")
+    columns = ("queue", *COUNTS, "oldest", "ended/min", "workers")
     return table(columns, [_queue(queue) for queue in queues], columns[1:])
 
 
 def _queue(queue: Queue) -> list[Any]:
     name = queue.name + (f" (paused{f' by {queue.paused_by}' if queue.paused_by else ''})" if queue.paused else "")
     counts = [figure(queue, name) for name in COUNTS]
-    return [name, *counts, _age(queue), figure(queue, "workers")]
+    return [name, *counts, _age(queue), _rate(queue), figure(queue, "workers")]
 
 
 def figure(queue: Queue, name: str) -> str | None:
@@ -70,15 +81,27 @@ def _age(queue: Queue) -> str | None:
     return f"{queue.oldest_queued_seconds:,.1f} s" if queue.ready else "-"
 
 
+def _rate(queue: Queue) -> str | None:
+    """Where nobody is alive to tell of it, there is no figure, which is not one that could not be asked for."""
+    return "-" if queue.workers == 0 else figure(queue, "ended_last_minute")
+
+
 def _workers(workers: list[Worker] | None) -> str:
     if not workers:
         return "Workers: unknown" if workers is None else "No worker is alive."
-    alive = {True: "alive", None: None}
-    rows = [(w.name, w.pid, alive[w.alive], w.running, ", ".join(w.queues)) for w in workers]
+    rows = [(w.name, w.pid, state_of(w), w.running, ", ".join(w.queues)) for w in workers]
     return table(("worker", "session", "state", "running", "queues"), rows, ("session", "running"))
 
 
-def _schedules(schedules: list[Schedule] | None) -> str:
+def state_of(worker: Worker | AtWork) -> str | None:
+    """None where it cannot be told whether it is alive."""
+    if worker.alive is None:
+        return None
+    return "draining" if worker.draining else "alive"
+
+
+def schedules_told(schedules: list[Schedule] | None) -> str:
+    """The table of schedules."""
     if schedules is None:
         return "Schedules: unknown"
     rows = [(s.name, s.job_class, s.next_run_at, s.last_run_at or "never", _state(s)) for s in schedules]
@@ -88,6 +111,8 @@ def _schedules(schedules: list[Schedule] | None) -> str:
 def _state(schedule: Schedule) -> str:
     if schedule.paused:
         return f"paused by {schedule.paused_by}" if schedule.paused_by else "paused"
+    if schedule.rests:
+        return f"rests: its on_schedule has ended {schedule.deaths} workers"
     return "stale: no worker takes its ticks" if schedule.stale else "on time"
 
 
@@ -95,4 +120,8 @@ def _unserved(unserved: list[Unserved] | None) -> str:
     if unserved is None:
         return "Jobs that nobody serves: unknown"
     rows = [(u.job_class, u.queue, f"{u.ready:,}", f"{u.oldest_queued_seconds:,.1f} s", WHY[u.why]) for u in unserved]
-    return table(("nobody serves", "queue", "ready", "oldest", "because"), rows, ("ready", "oldest")) if rows else ""
+    if not rows:
+        return ""
+    queues = " ".join(f"--queue {word(name)}" for name in sorted({u.queue for u in unserved}))
+    drawn = table(("nobody serves", "queue", "ready", "oldest", "because"), rows, ("ready", "oldest"))
+    return f"{drawn}\nStart a worker with {harmless(queues)} that imports the modules of these classes."

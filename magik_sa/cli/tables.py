@@ -6,29 +6,111 @@ obeyed.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from io import StringIO
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..display import harmless
+from ..harmless import harmless
 
 UNLIMITED: Final = 10_000  # columns; a pipe has no width
+NARROWEST: Final = 72  # a terminal that is narrower breaks the lines itself; columns of no width at all tell nothing
+GAP: Final = 2
 UNKNOWN: Final = "unknown"
+WHOLE: Final = ("id", "job")  # what is to be copied from a terminal is never cut
+FREE: Final = {"last error": 16, "because": 16, "queues": 10, "waits for": 9, "state": 9}  # folded, down to this width
+OVER: Final = ("expired at", "finished at", "due, or over since")
+DROPPED: Final = (
+    "last error",
+    "waits for",
+    "ended/min",
+    "errored",
+    "errors",
+    "session",
+    "due",
+    *OVER,
+    "since",
+)  # the first first
+TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d)Z")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[str] = ()) -> str:
-    """A table as text; those of `numbers` are set to the right. None is shown as "unknown"."""
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(cell(value) for value in row))
-    return rendered(drawn)
+    """A table as text; those of `numbers` are set to the right. None is shown as "unknown".
+
+    On a terminal that is too narrow, words stay whole: free text is folded, columns are left out and named.
+    """
+    if not sys.stdout.isatty():
+        return _plain(
+            [columns, *([cell(value).plain for value in row] for row in rows)], [*map(numbers.__contains__, columns)]
+        )
+    room = max(NARROWEST, Console().width)
+    drawn, missing = laid_out(columns, [*rows], numbers, room)
+    note = f"\n(too narrow for: {', '.join(missing)}; a pipe and --json have all)" if missing else ""
+    return rendered(drawn) + note
+
+
+def laid_out(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[str], room: int
+) -> tuple[Table, list[str]]:
+    """The table in so many columns of a terminal, and what had to be left out."""
+    cells = [[cell(short(value) if room < UNLIMITED else value) for value in row] for row in rows]
+    natural = {name: max([len(name), *(row[n].cell_len for row in cells)]) for n, name in enumerate(columns)}
+    widths = fitted(natural, room)
+    drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for name, width in widths.items():
+        free, justify = name in FREE, "right" if name in numbers else "left"
+        overflow = "fold" if free else "ellipsis"
+        drawn.add_column(name, justify=justify, overflow=overflow, no_wrap=not free, width=width)  # type: ignore[arg-type]
+    for row in cells:
+        drawn.add_row(*(value for value, name in zip(row, columns, strict=True) if name in widths))
+    return drawn, [name for name in columns if name not in widths]
+
+
+def fitted(natural: Mapping[str, int], room: int) -> dict[str, int]:
+    """A width for each column that is shown: first free text gives way, then whole columns, then the longest names."""
+    widths = {name: min(width, FREE.get(name, width)) for name, width in natural.items()}
+    for name in DROPPED:
+        if _spare(widths, room) < 0:
+            widths.pop(name, None)
+    while (spare := _spare(widths, room)) < 0 and (
+        cut := {n: w for n, w in widths.items() if n not in WHOLE and w > 4}
+    ):
+        widths[max(cut, key=cut.__getitem__)] -= 1
+    for name in FREE:
+        if name in widths and spare > 0:
+            more = min(spare, natural[name] - widths[name])
+            widths[name], spare = widths[name] + more, spare - more
+    return widths
+
+
+def _spare(widths: Mapping[str, int], room: int) -> int:
+    return room - sum(widths.values()) - GAP * (len(widths) - 1)
+
+
+def short(value: Any) -> Any:
+    """A time in UTC, for people: without its date where that is today's, without its seconds elsewhere."""
+    if not isinstance(value, str) or not (read := TIME.fullmatch(value)):
+        return value
+    date, minute, second = read.groups()
+    return f"{minute}{second}Z" if date == f"{datetime.now(UTC):%Y-%m-%d}" else f"{date} {minute}Z"
+
+
+def _plain(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    """The same, as wide as it gets; drawn by rich, 100,000 lines would take a minute."""
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(_padded, line, widths, right)).rstrip() for line in lines)
+
+
+def _padded(word: str, width: int, right: bool) -> str:
+    blank = " " * (width - cell_len(word))
+    return blank + word if right else word + blank
 
 
 def cell(value: Any) -> Text:
@@ -44,8 +126,7 @@ def rendered_text(text: str, style: str) -> str:
 def rendered(drawn: Any, *, strip: bool = True) -> str:
     """Drawn for where stdout goes: colours and a width only on a terminal."""
     terminal, out = sys.stdout.isatty(), StringIO()
-    console = Console(
-        file=out, force_terminal=terminal, width=None if terminal else UNLIMITED, highlight=False, emoji=False
-    )
+    console = Console(file=out, force_terminal=terminal, highlight=False, emoji=False)
+    console.width = max(console.width, NARROWEST) if terminal else UNLIMITED
     console.print(drawn, end="" if isinstance(drawn, Text) else "\n")
     return "\n".join(line.rstrip() if strip else line for line in out.getvalue().splitlines())

@@ -38,6 +38,11 @@ QUEUES: Final = """
 SELECT coalesce(sum(cardinality(w.queues)), 0)::int AS queues FROM {schema}magik_workers w
   JOIN pg_stat_activity a ON a.pid = w.backend_pid AND coalesce(a.backend_start = w.backend_start, true)"""
 
+POOLS: Final = """
+SELECT w.name, w.threads, w.pool FROM {schema}magik_workers w
+  JOIN pg_stat_activity a ON a.pid = w.backend_pid AND coalesce(a.backend_start = w.backend_start, true)
+ WHERE w.threads IS NOT NULL ORDER BY w.pool - w.threads DESC NULLS LAST, w.name"""
+
 SUM: Final = (
     "{sessions} of {room} (max_connections {max_connections} less those reserved): {lockers} lockers and {performers}"
     " performers of workers here, {others} others"
@@ -47,6 +52,12 @@ FEWER: Final = (
     "Close what is not needed (most are of {most}), lower --concurrency (a worker has as many connections as its log"
     " line event=ready says), or raise max_connections."
 )
+
+SURPLUS: Final = (
+    "A worker uses one connection of its engine's pool for each thread. In what there is beyond that only jobs can open"
+    " more, which nobody has reckoned with: they count against max_connections, and the pool keeps them open."
+)
+SHOWN: Final = 4
 
 LOCKER: Final = " locker"
 PERFORMER: Final = " performer"
@@ -76,12 +87,29 @@ def _sessions(rows: Sequence[Row[Any]]) -> dict[str, Any]:
 
 
 def _by_kind(rows: Sequence[Row[Any]]) -> Counter[str]:
-    """A worker with Sessions of the application's has performers under the application's own name."""
+    """A worker with Sessions of the application's puts the word behind the application's own name."""
     kinds = Counter(lockers=0, performers=0)
     for row in rows:
         kinds["lockers"] += row.here if row.application.endswith(LOCKER) else 0
         kinds["performers"] += row.here if row.application.endswith(PERFORMER) else 0
     return kinds
+
+
+def pools(subject: Subject) -> Finding:
+    """Workers whose pool gives more connections than their threads need. One that gives fewer does not start."""
+    rows = subject.asking.ask(POOLS)
+    measured = {"workers": [{"name": row.name, "threads": row.threads, "pool": row.pool} for row in rows]}
+    larger = [row for row in rows if row.pool is not None and row.pool > row.threads]
+    if not larger:
+        said = f"none of {len(rows)} workers has a pool of more connections than it has threads for"
+        return Finding("pools", Severity.OK, said, measured)
+    said = "; ".join(
+        f"the pool of the worker {row.name} gives {row.pool} connections, and it has threads for {row.threads}"
+        for row in larger[:SHOWN]
+    )
+    needed = "; ".join(f"pool_size={row.threads}, max_overflow=0 for {row.name}" for row in larger[:SHOWN])
+    remedy = f"Make the engine behind --session for the worker ({needed}), or raise --concurrency to what it gives."
+    return Finding("pools", Severity.NOTE, said, measured, SURPLUS, remedy)
 
 
 def locks(subject: Subject) -> Finding:

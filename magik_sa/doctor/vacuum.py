@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from sqlalchemy import Row
 
-from .finding import SEE_ALL, Finding, Severity, Subject, span
+from .finding import SEE_ALL, Finding, Severity, Subject, ago, session, span
 
 # Only a transaction with a snapshot or with writes holds anything back, and those two are seen by every role; the age
 # of another role's is not. Autovacuum, which is nobody's, and walsenders are left out, and so is this session.
 HOLDING: Final = """
-SELECT pid, application_name AS application, usename AS role, state,
+SELECT pid, application_name AS application, usename AS role, state, host(client_addr) AS client,
        extract(epoch FROM clock_timestamp() - xact_start)::float AS seconds, quote_ident(current_user) AS me
   FROM pg_stat_activity
  WHERE datname = current_database() AND usename IS NOT NULL AND pid <> pg_backend_pid()
@@ -19,7 +19,7 @@ SELECT pid, application_name AS application, usename AS role, state,
    AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
  ORDER BY xact_start NULLS LAST"""
 
-MEASURED: Final = ("seconds", "pid", "application", "role", "state")
+MEASURED: Final = ("seconds", "pid", "application", "role", "state", "client")
 OLDEST_CAUSE: Final = (
     "While a transaction is open, no row that was deleted since it began can be cleaned away, by whatever vacuum; every"
     " claim and every query reads past them."
@@ -35,15 +35,19 @@ SELECT n_live_tup AS live, n_dead_tup AS dead, current_setting('track_counts')::
        EXISTS (SELECT FROM pg_stat_activity
                 WHERE datname = current_database() AND usename IS NOT NULL AND pid <> pg_backend_pid()
                   AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
-                  AND coalesce(xact_start < clock_timestamp() - interval '10 s', true)) AS held,
+                  AND coalesce(xact_start < clock_timestamp() - interval '10 s', true))
+         OR EXISTS (SELECT FROM pg_prepared_xacts
+                     WHERE database = current_database() AND prepared < clock_timestamp() - interval '1 s')
+         OR EXISTS (SELECT FROM pg_replication_slots WHERE age(xmin) > 10000) AS held,
        quote_ident(schemaname) || '.magik_jobs' AS name
   FROM pg_stat_all_tables WHERE relid = :oid"""
 
 BUSY: Final = "The queue is busy, and autovacuum is at it."
-LEFT: Final = (
-    "Autovacuum does not keep up with the job table: held back (see oldest_transaction), busy elsewhere, or off."
+LEFT: Final = "Autovacuum does not keep up with the job table: held back, busy elsewhere, or off."
+CLEAN: Final = (
+    "Mend oldest_transaction, prepared_transactions or replication_slots first where one is a finding, then clean the"
+    " table."
 )
-CLEAN: Final = "Mend oldest_transaction first if it is a finding, then clean the table."
 
 
 def oldest_transaction(subject: Subject) -> Finding:
@@ -60,7 +64,7 @@ def oldest_transaction(subject: Subject) -> Finding:
 
 def _oldest(row: Row[Any], limit: float) -> Finding:
     measured = {name: getattr(row, name) for name in MEASURED}
-    said = f"{span(row.seconds)} old: process {row.pid} ({row.application or 'no name'}, role {row.role}), {row.state}"
+    said = f"{span(row.seconds)} old: {session(row)}, {row.state}"
     if row.seconds < limit:
         return Finding("oldest_transaction", Severity.OK, said, measured)
     severity = Severity.CRITICAL if row.seconds >= 12 * limit else Severity.WARNING
@@ -83,7 +87,7 @@ def dead_tuples(subject: Subject) -> Finding:
         remedy = "Set track_counts = on: without it autovacuum does not work either."
         return Finding("dead_tuples", Severity.UNKNOWN, "unknown, as track_counts is off", remedy=remedy)
     share = row.dead / max(1, row.live + row.dead)
-    cleaned = f"last autovacuum {_ago(row.autovacuum)}, last vacuum by hand {_ago(row.vacuum)}"
+    cleaned = f"last autovacuum {ago(row.autovacuum)}, last vacuum by hand {ago(row.vacuum)}"
     said = f"{row.dead:,} dead tuples beside {row.live:,} rows ({share:.0%} of the job table); {cleaned}"
     measured = {"dead": row.dead, "live": row.live, "share": round(share, 3)}
     measured |= {"last_autovacuum_seconds": row.autovacuum, "last_vacuum_seconds": row.vacuum}
@@ -92,7 +96,3 @@ def dead_tuples(subject: Subject) -> Finding:
     if row.autovacuum is not None and row.autovacuum < 2 * row.pause and not row.held:
         return Finding("dead_tuples", Severity.NOTE, said, measured, BUSY, "None yet: look again in a few minutes.")
     return Finding("dead_tuples", Severity.WARNING, said, measured, LEFT, CLEAN, (f"VACUUM {row.name}",))
-
-
-def _ago(seconds: float | None) -> str:
-    return "never" if seconds is None else f"{span(seconds)} ago"

@@ -27,16 +27,18 @@ from typing import Final
 
 from alembic.migration import MigrationContext
 from alembic.operations import MigrateOperation, Operations
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from ..errors import MagikError
+from ..home import located
+from ..installed import HEAD, installed_version
+from ..locked import ALONE, BOUND, UNBOUND
 from . import v001
-from .locked import ALONE, BOUND, UNBOUND
 from .parts import refuse_half
-from .place import located, prefix
+
+__all__ = ["HEAD", "VERSIONS", "MagikDowngrade", "MagikUpgrade", "installed_version", "migrate"]
 
 VERSIONS: Final[dict[int, ModuleType]] = {1: v001}
-HEAD: Final = max(VERSIONS)
 
 RECORD: Final = """
 INSERT INTO {schema}magik_schema (version) VALUES ({version})
@@ -125,14 +127,6 @@ def migrate(connection: Connection, version: int = HEAD, *, downgrade: bool = Tr
         _up(op, present, version)
         _down(op, present, version)
     return present
-
-
-def installed_version(connection: Connection) -> int:
-    """Which version of the tables this database has; 0 where it has none."""
-    table = f"{prefix()}magik_schema"
-    if connection.scalar(text("SELECT to_regclass(:table)"), {"table": table}) is None:
-        return 0
-    return connection.scalar(text(located("SELECT version FROM {schema}magik_schema"))) or 0
 
 
 def _check(version: int) -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
 
+from ..home import prefix
 from ..names import quoted
-from .place import prefix
 
 TABLE: Final = re.compile(r"CREATE (?:UNLOGGED )?TABLE \{schema\}(\w+) \(\n(.*?)\n\)", re.DOTALL)
 INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+) ON")
 FUNCTION: Final = re.compile(r"CREATE FUNCTION \{schema\}(\w+)\(\).*\$magik\$(.*)\$magik\$", re.DOTALL)
-TRIGGER: Final = re.compile(r"CREATE TRIGGER (\w+) ")
+TRIGGER: Final = re.compile(r"CREATE TRIGGER (\w+) .* ON \{schema\}(\w+)")
 
 # All there is of ours, in one look: a part is known by its kind, its table (or none) and its name. `state` is what else
 # has to be so: an index that failed half way is not valid, a trigger can be switched off, a function can have another
@@ -52,6 +52,7 @@ class Part:
     sql: str
     of: str = ""
     state: str = ""
+    table: str = ""  # of a trigger, whose name is unique among ours
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -91,7 +92,7 @@ def _mended(part: Part, state: str) -> tuple[str, str]:
     if part.kind == "index":
         return state, f"REINDEX INDEX {prefix()}{quoted(part.name)}"
     if part.kind == "trigger":
-        return state, f"ALTER TABLE {prefix()}magik_jobs ENABLE TRIGGER {quoted(part.name)}"
+        return state, f"ALTER TABLE {prefix()}{part.table} ENABLE TRIGGER {quoted(part.name)}"
     return "changed", part.sql.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1)
 
 
@@ -103,7 +104,7 @@ def _read(statement: str) -> Iterator[Part]:
     elif found := INDEX.search(statement):
         yield Part("index", found[1], sql)
     elif found := TRIGGER.search(statement):
-        yield Part("trigger", found[1], sql)
+        yield Part("trigger", found[1], sql, table=found[2])
     elif found := FUNCTION.search(statement):
         yield Part("function", found[1], sql, state=found[2])
 

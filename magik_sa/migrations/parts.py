@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from ..errors import MagikError
-from .place import prefix
+from ..home import prefix
 
 Part = tuple[str, str]  # its kind and its name
 
@@ -22,7 +22,8 @@ IS_THERE: Final = {
     "index": "SELECT to_regclass(:place || :name) IS NOT NULL",
     "function": "SELECT to_regprocedure(:place || :name || '()') IS NOT NULL",
     "trigger": """SELECT EXISTS (SELECT FROM pg_trigger
-                   WHERE tgname = :name AND tgrelid = to_regclass(:place || 'magik_jobs'))""",
+                   WHERE tgname = :name AND tgrelid IN (to_regclass(:place || 'magik_jobs'),
+                                                           to_regclass(:place || 'magik_queues')))""",
 }
 SHOWN: Final = 4  # parts named in a message; the others are counted
 

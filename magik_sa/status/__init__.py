@@ -86,7 +86,9 @@ def _schedule(row: Row[Any]) -> Schedule:
 
 def _worker(row: Row[Any]) -> Worker:
     proven = row.certain or row.running or row.waits_for
-    return Worker(row.name, row.pid, row.queues, True if proven else None, row.running, row.waits_for)
+    return Worker(
+        row.name, row.pid, row.queues, True if proven else None, row.running, row.waits_for, row.ended, row.draining
+    )
 
 
 def _queues(rows: _Rows, workers: list[Worker] | None, most: int) -> list[Queue]:
@@ -103,7 +105,7 @@ def _queues(rows: _Rows, workers: list[Worker] | None, most: int) -> list[Queue]
         if rows.paused is not None:
             queue.paused, queue.paused_by = queue.name in rows.paused, rows.paused.get(queue.name)
         if workers is not None:
-            _count_workers(queue, [worker.alive for worker in workers if queue.name in worker.queues])
+            _count_workers(queue, [worker for worker in workers if queue.name in worker.queues])
     return queues
 
 
@@ -127,10 +129,14 @@ def _count_expired(queue: Queue, rows: int, most: int, more: bool) -> None:
         queue.count("expired", min(most, rows), more)
 
 
-def _count_workers(queue: Queue, ours: list[bool | None]) -> None:
-    """Those that live; one of which that cannot be told is no zero."""
-    if True in ours or None not in ours:
-        queue.count("workers", ours.count(True), None in ours)
+def _count_workers(queue: Queue, ours: list[Worker]) -> None:
+    """Those that live, and what they have ended; one of which that cannot be told is no zero."""
+    live, more = [worker for worker in ours if worker.alive], any(worker.alive is None for worker in ours)
+    if live or not more:
+        queue.count("workers", len(live), more)
+    if live:
+        ended = sum(dict(zip(worker.queues, worker.ended, strict=False))[queue.name] for worker in live)
+        queue.count("ended_last_minute", ended, more)
 
 
 def _unserved(live: Sequence[Row[Any]], workers: list[Worker], stopped: Collection[str]) -> Iterator[Unserved]:

@@ -15,6 +15,7 @@ class Queue:
 
     `errored` counts the live jobs that have failed at least once, whether they are ready, running or scheduled.
     `oldest_queued_seconds` is the age of the job that has been due for the longest and is not claimed; 0 without one.
+    `ended_last_minute` is what its live workers have said to have ended, well or as dead letters; None without one.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Queue:
     errored: int | None = None
     expired: int | None = None
     oldest_queued_seconds: float | None = None
+    ended_last_minute: int | None = None
     workers: int | None = None
     paused: bool | None = None
     paused_by: str | None = None
@@ -40,7 +42,8 @@ class Queue:
 class Worker:
     """One worker, by its locking connection. `alive` is None where that cannot be told from here.
 
-    `running` are the jobs whose locks it holds; it sleeps until something comes in the queues of `waits_for`.
+    `running` are the jobs whose locks it holds; it sleeps until something comes in the queues of `waits_for`. `ended`
+    are the jobs that have ended there in the last minute, for each of `queues`. `draining`: it has been told to end.
     """
 
     name: str
@@ -49,12 +52,15 @@ class Worker:
     alive: bool | None
     running: int
     waits_for: Sequence[str]
+    ended: Sequence[int]
+    draining: bool
 
 
 @dataclass(frozen=True)
 class Schedule:
     """A schedule, with its times in UTC. `stale`: not paused, its time has passed, and no worker
-    took the tick for a minute, or no worker is alive to take it.
+    took the tick for a minute, or no worker is alive to take it. `deaths`: of workers in the middle of this tick, one
+    after the other; from the second on it `rests`.
     """
 
     name: str
@@ -65,6 +71,8 @@ class Schedule:
     paused: bool
     paused_by: str | None
     stale: bool
+    deaths: int
+    rests: bool
 
 
 @dataclass(frozen=True)

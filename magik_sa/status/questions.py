@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..names import MAINTENANCE
+
+# Times as text: a row may hold one that Python cannot.
+UTC: Final = r"""coalesce(to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24\:MI\:SS"Z"'), {}::text)"""
+
 # Every exclusive advisory lock of this database; one bigint key is a job's, a pair of ints the flag of a queue.
 # pg_locks can be read by every role.
 HELD: Final = """
@@ -15,20 +20,30 @@ SELECT pid, objsubid, classid, objid, (classid::bigint << 32) | objid::bigint AS
 # Which jobs those are. The lock decides, the note only names the job: hashing the notes instead of all live rows took
 # 1.2 ms at 500,000 rows, against 120.
 CLAIMED: Final = """
-SELECT c.job_id, c.backend_pid
+SELECT c.job_id, c.backend_pid, c.claimed_at, c.begun
   FROM held JOIN {schema}magik_claims c ON uuid_hash_extended(c.job_id, :oid) = held.key AND c.backend_pid = held.pid
  WHERE held.objsubid = 1"""
+
+# What a worker has said to have ended in a minute: that until it was last said, or where that is longer ago than a
+# worker with something to say would leave it, the last. (Its first element is the latest; of a row by hand that has
+# something else there nothing counts.)
+ENDED: Final = """
+SELECT coalesce(sum(w.ended[i.at][q.nth]), 0)::bigint FROM generate_subscripts(w.ended_at, 1) i (at)
+ WHERE w.ended_at[i.at] > CASE WHEN w.ended_at[1] > now() - interval '15 s' THEN w.ended_at[1] ELSE now() END
+                          - interval '1 min'"""
 
 # The rows of magik_workers whose session is there. A role without pg_read_all_stats sees the process id of another
 # role's session and not its start: then `certain` is false, and only locks show that it is a worker's still.
 WORKERS: Final = f"""
 WITH held AS MATERIALIZED ({HELD}), claimed AS MATERIALIZED ({CLAIMED})
-SELECT w.name, w.backend_pid AS pid, w.queues, a.backend_start IS NOT NULL AS certain,
+SELECT w.name, w.backend_pid AS pid, w.queues, w.draining, a.backend_start IS NOT NULL AS certain,
+       {UTC.format("w.backend_start", "w.backend_start")} AS since,
        (SELECT count(*) FROM claimed WHERE claimed.backend_pid = w.backend_pid) AS running,
        ARRAY(SELECT q FROM unnest(w.queues) q
               WHERE EXISTS (SELECT FROM held
                              WHERE held.pid = w.backend_pid AND held.objsubid = 2 AND held.classid = (:oid)::oid
-                               AND held.objid::bigint = hashtext(q)::bigint & 4294967295)) AS waits_for
+                               AND held.objid::bigint = hashtext(q)::bigint & 4294967295)) AS waits_for,
+       ARRAY(SELECT ({ENDED}) FROM unnest(w.queues) WITH ORDINALITY q (name, nth) ORDER BY q.nth) AS ended
   FROM (SELECT DISTINCT ON (backend_pid) * FROM {{schema}}magik_workers ORDER BY backend_pid, backend_start DESC) w
   JOIN pg_stat_activity a ON a.pid = w.backend_pid AND coalesce(a.backend_start = w.backend_start, true)
  ORDER BY w.name, w.backend_pid"""
@@ -71,6 +86,16 @@ WITH held AS MATERIALIZED ({HELD}), claimed AS MATERIALIZED ({CLAIMED})
 SELECT j.queue, count(*) AS rows FROM claimed JOIN {{schema}}magik_jobs j ON j.id = claimed.job_id
  WHERE coalesce(j.finished_at, j.expired_at) IS NULL GROUP BY j.queue"""
 
+# The same jobs one by one; those that were claimed first come first. A row that is gone or dead was taken from its run,
+# or its run has ended this moment.
+JOBS: Final = f"""
+WITH held AS MATERIALIZED ({HELD}), claimed AS MATERIALIZED ({CLAIMED})
+SELECT claimed.backend_pid AS pid, claimed.job_id::text AS id, j.job_class, j.queue,
+       {UTC.format("claimed.claimed_at", "claimed.claimed_at")} AS since, claimed.begun,
+       CASE WHEN j.id IS NULL THEN 'cancelled' WHEN j.expired_at IS NULL THEN 'running' ELSE 'discarded' END AS state
+  FROM claimed LEFT JOIN {{schema}}magik_jobs j ON j.id = claimed.job_id
+ WHERE j.finished_at IS NULL ORDER BY claimed.claimed_at, claimed.job_id LIMIT :limit"""
+
 # The latest of them: whoever lets a million dead letters lie learns that they are many.
 EXPIRED: Final = """
 SELECT queue, count(*) AS rows FROM (
@@ -79,10 +104,10 @@ SELECT queue, count(*) AS rows FROM (
 
 PAUSED: Final = "SELECT name, paused_by FROM {schema}magik_queues"
 
-# Times as text: a row may hold one that Python cannot.
-UTC: Final = r"""coalesce(to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24\:MI\:SS"Z"'), {}::text)"""
+# The rows of a worker's maintenance are no schedules of the application's.
 SCHEDULES: Final = f"""
 SELECT name, job_class, declaration, {UTC.format("next_run_at", "next_run_at")} AS next_run_at,
        {UTC.format("last_run_at", "last_run_at")} AS last_run_at, paused_at IS NOT NULL AS paused, paused_by,
-       paused_at IS NULL AND next_run_at < now() - make_interval(secs => :late) AS stale
-  FROM {{schema}}magik_job_schedules ORDER BY name"""
+       paused_at IS NULL AND next_run_at < now() - make_interval(secs => :late) AS stale,
+       deaths, coalesce(rests_until > now(), false) AS rests
+  FROM {{schema}}magik_job_schedules WHERE job_class <> '{MAINTENANCE}' ORDER BY name"""

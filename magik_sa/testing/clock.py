@@ -18,13 +18,12 @@ from sqlalchemy.orm.attributes import set_committed_value
 from ..columns import aware
 from ..duration import duration
 from ..enqueue import Job
-from ..names import table
-from ..settings import schema
+from ..home import located
 from .target import Target, connection_of, reading, writing
 
 TIMES: Final = {
     "magik_jobs": ("run_at", "enqueued_at", "failed_at", "finished_at", "expired_at"),
-    "magik_job_schedules": ("next_run_at", "last_run_at", "paused_at"),
+    "magik_job_schedules": ("next_run_at", "last_run_at", "paused_at", "tried_at", "rests_until"),
     "magik_queues": ("paused_at",),
     "magik_claims": ("claimed_at",),
     "magik_effects": ("done_at",),
@@ -71,7 +70,7 @@ class Clock:
 def _older() -> Iterator[str]:
     for name, columns in TIMES.items():
         changes = ", ".join(f"{column} = {column} - make_interval(secs => :seconds)" for column in columns)
-        yield f"UPDATE {table(name, schema())} SET {changes}"
+        yield located("UPDATE {schema}{name} SET {changes}", name=name, changes=changes)
 
 
 def _show(session: Session, passed: timedelta) -> None:

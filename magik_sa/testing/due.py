@@ -18,7 +18,9 @@ from ..enqueue import Job, declared
 from .stage import Stage
 
 JOBS: Final = Job.__table__
-KEY: Final = func.uuid_hash_extended(JOBS.c.id, literal_column("tableoid::bigint"), type_=BigInteger)  # see claim.py
+KEY: Final = func.uuid_hash_extended(
+    JOBS.c.id, literal_column("tableoid::bigint"), type_=BigInteger
+)  # see claim/walk.py
 
 
 class Due:

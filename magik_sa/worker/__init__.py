@@ -1,10 +1,11 @@
-"""The worker: one process, one thread a job, one connection that holds every lock.
+"""The worker: one process, one thread a job, one connection that holds every lock; or several under a supervisor.
 
 locker      claims jobs and gives their locks back; alone on the locking connection
 performer   runs one job at a time in a Session of its own
 scheduler   fires the ticks of schedules that are due
 worker      starts and stops them
 signals     SIGTERM and SIGINT, from the first instruction
+supervisor  starts, replaces and drains several processes, each of which is all of the above
 """
 
 from __future__ import annotations

@@ -7,91 +7,88 @@ it has in hand. Only the locker thread writes here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
-from ..claim import Busy, Claimed
+from ..claim import Busy, Claimed, keys_of
 
 BEGUN_AFTER = 0.05  # seconds that a run lasts before its note says so
 ASIDE_FOR = 1.0  # seconds until a job whose outcome could not be recorded is looked at again
+ROW_BUSY = 1.0  # seconds, where its row is in somebody's open transaction
 KEY_BUSY = 0.1  # seconds, where its key runs elsewhere: as a rule the job before it has ended and is about to unlock
-PROBATION = 0.1  # seconds between the starts of two suspects
 
 
 class Book:
-    """Jobs in hand, in the order they were claimed, and ids set aside for a moment."""
+    """Jobs in hand, in the order they were claimed, and those set aside for a moment."""
 
-    def __init__(self) -> None:
-        self._held: dict[UUID, Claimed] = {}
-        self._unmarked: dict[UUID, float] = {}  # id -> when its note should say "begun"
-        self._aside: dict[UUID, float] = {}
-        self._lost: set[UUID] = set()
-        self._probation = 0.0
+    def __init__(self, started: Callable[[Claimed], float | None]) -> None:
+        self._started = started  # when a job was, by `time.monotonic`
+        self._held: dict[Claimed, None] = {}
+        self._unmarked: set[Claimed] = set()  # whose notes do not say "begun" yet
+        self._aside: dict[UUID, tuple[Claimed, float]] = {}
+        self._lost: set[Claimed] = set()
 
     def __len__(self) -> int:
         return len(self._held)
 
     @property
     def jobs(self) -> list[Claimed]:
-        return list(self._held.values())
+        return list(self._held)
 
     @property
     def busy(self) -> Busy:
         """What the next claim must leave out."""
-        now = time.monotonic()
-        self._aside = {id: until for id, until in self._aside.items() if until > now}
-        keys = [job.key_lock for job in self._held.values() if job.key_lock is not None]
-        return Busy([*self._held, *self._aside], keys)
+        return Busy([*(job.id for job in self._held), *self._aside], keys_of(self._held))
 
     def enter(self, jobs: Iterable[Claimed]) -> None:
         for job in jobs:
-            self._held[job.id] = job
+            self._held[job] = None
             if not (job.suspect or job.interrupted):  # theirs say so before they start
-                self._unmarked[job.id] = time.monotonic() + BEGUN_AFTER
+                self._unmarked.add(job)
 
     def strike(self, jobs: Iterable[Claimed]) -> None:
         for job in jobs:
-            self._held.pop(job.id, None)
-            self._unmarked.pop(job.id, None)
-            self._lost.discard(job.id)
+            self._held.pop(job, None)
+            self._unmarked.discard(job)
+            self._lost.discard(job)
 
-    def lose(self, ids: Iterable[UUID]) -> None:
+    def lose(self, jobs: Iterable[Claimed]) -> None:
         """These still run here, but their locks are somebody else's now."""
-        self._lost.update(ids)
+        self._lost.update(jobs)
 
     def has_lock(self, job: Claimed) -> bool:
-        return job.id not in self._lost
+        return job not in self._lost
 
-    def put_aside(self, ids: Iterable[UUID], seconds: float = ASIDE_FOR) -> None:
-        self._aside.update(dict.fromkeys(ids, time.monotonic() + seconds))
+    def put_aside(self, jobs: Iterable[Claimed], seconds: float) -> None:
+        self._aside.update({job.id: (job, time.monotonic() + seconds) for job in jobs})
 
-    def admit(self, jobs: list[Claimed]) -> tuple[list[Claimed], list[Claimed]]:
-        """Which of these may start now, and which are to wait: suspects start one after the other.
+    def back(self) -> list[Claimed]:
+        """Those that have been aside for long enough, and are so no more."""
+        now = time.monotonic()
+        over = [job for job, until in self._aside.values() if until <= now]
+        for job in over:
+            del self._aside[job.id]
+        return over
 
-        Whatever killed the process before any of them was known to have begun does it again within that time, and
-        then alone: the others are still unbegun, and lose no try.
-        """
-        free = [job for job in jobs if not job.suspect]
-        suspects = [job for job in jobs if job.suspect]
-        if suspects and time.monotonic() >= self._probation:
-            self._probation = time.monotonic() + PROBATION
-            return [*free, suspects[0]], suspects[1:]
-        return free, suspects
+    def holds(self, job: Claimed) -> bool:
+        return job in self._held
 
     def seconds_to_mark(self) -> float | None:
-        """How long until the next note has to say that its run has begun."""
-        return None if not self._unmarked else max(0.0, min(self._unmarked.values()) - time.monotonic())
-
-    def due_to_mark(self) -> list[UUID]:
-        """The runs whose notes have to say so now."""
+        """How long until the next note may have to say that its run has begun."""
         now = time.monotonic()
-        return [id for id, when in self._unmarked.items() if when <= now]
+        since = [self._started(job) or now for job in self._unmarked]  # what waits can start in this moment
+        return max(0.0, min(since) + BEGUN_AFTER - now) if since else None
 
-    def mark(self, ids: Iterable[UUID]) -> None:
+    def due_to_mark(self) -> list[Claimed]:
+        """The runs whose notes have to say so now."""
+        before = time.monotonic() - BEGUN_AFTER
+        return [job for job in self._unmarked if (since := self._started(job)) is not None and since <= before]
+
+    def mark(self, jobs: Iterable[Claimed]) -> None:
         """The notes of these say so."""
-        for id in ids:
-            self._unmarked.pop(id, None)
+        self._unmarked.difference_update(jobs)
 
     def seconds_aside(self) -> float | None:
         """How long until something set aside is worth another look."""
-        return None if not self._aside else max(0.0, min(self._aside.values()) - time.monotonic())
+        times = [until for _, until in self._aside.values()]
+        return max(0.0, min(times) - time.monotonic()) if times else None

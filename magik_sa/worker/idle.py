@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from enum import Enum
 from typing import Any
 
 import psycopg
 
 from .. import wake
+from ..claim.walk import Walks
 from ..names import Names
 from ..wake import Flag
 
 SHORTEST, LONGEST = 0.010, 0.100  # seconds between polls while a producer's transaction is open
 PEER_EVERY = 1.0  # seconds between tries of the flag while a peer waits
-LOOK_AHEAD = 4.0  # seconds; the triggers notify for what is due within 5 s, what is later has to be asked for
+TOLD_AHEAD = 5.0  # seconds: the triggers notify for what is due within them, what is later has to be asked for
+LOOK_AHEAD = 4.0  # seconds until it is, where no poll comes before
 HINT = wake.HINT_EVERY.total_seconds()
+
+
+class Look(Enum):
+    """Whether there is reason to look for jobs."""
+
+    NO = "no"
+    DUE = "due"  # it is time for one, or for a poll
+    DIED = "died"  # what a worker held that is gone
 
 
 class Idle:
     """The flags of this worker's queues, and when there will be something to look for."""
 
-    def __init__(self, connection: psycopg.Connection[Any], names: Names, queues: Collection[str], poll: float) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        names: Names,
+        queues: Collection[str],
+        poll: float,
+        walks: Walks,
+    ) -> None:
         self._connection, self._names, self._queues, self._poll = connection, names, queues, poll
+        self._walks = walks  # by which this worker has looked for what is due
         self._flags: dict[str, Flag] = {}
         self._untold: set[str] = set()  # queues whose flag was given up while threads were free
         self._pause = SHORTEST
@@ -65,19 +84,23 @@ class Idle:
         first = min(self._poll_at, self._due_at, self._look_at, self._hint_at)
         return max(0.0, first - time.monotonic())
 
-    def tick(self, known: Collection[str]) -> bool:
-        """Do what the time has come for; True when there is reason to look for jobs."""
+    def tick(self, known: Collection[str]) -> Look:
+        """Do what the time has come for."""
         now = time.monotonic()
-        if now >= self._look_at:
+        if self._look_at <= now < self._poll_at:  # after a poll it is looked ahead anyway
             self._look_ahead(known)
         if now >= self._hint_at:
             self._hint_at = now + HINT
             if wake.hint(self._connection, self._names):
-                return True
-        return now >= min(self._poll_at, self._due_at)
+                return Look.DIED
+        return Look.DUE if now >= min(self._poll_at, self._due_at) else Look.NO
 
     def _look_ahead(self, known: Collection[str]) -> None:
+        lefts = [self._seconds_to_next(queue, known) for queue in self._queues]
         now = time.monotonic()
-        lefts = [wake.seconds_to_next(self._connection, self._names, queue, known) for queue in self._queues]
         self._due_at = now + min([float("inf"), *(left + 0.001 for left in lefts if left is not None)])
-        self._look_at = now + LOOK_AHEAD
+        self._look_at = self._poll_at if self._poll_at <= now + TOLD_AHEAD else now + LOOK_AHEAD
+
+    def _seconds_to_next(self, queue: str, known: Collection[str]) -> float | None:
+        priorities, walked = self._walks.priorities(queue), self._walks.looked_at(queue)
+        return wake.seconds_to_next(self._connection, self._names, queue, known, priorities, walked)

@@ -13,6 +13,7 @@ import psycopg
 
 from .. import names, wake
 from ..claim import Claimed, Claims, LockLost, Owner
+from ..claim.notes import Notes
 from ..errors import BootError, WorkerError
 from ..failure import first_line, headline
 from ..logs import say
@@ -20,6 +21,7 @@ from ..names import Names
 from ..server import LockingConnection, connect_locking
 from .idle import Idle
 from .letters import Assignment
+from .tally import Tally, publish, say_draining
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts in succession; there is none before the first
 
@@ -62,15 +64,16 @@ class Line:
         pid = connection.info.backend_pid  # before LISTEN: what is heard may come with the very next statement
         try:
             found = names.find(connection, told.schema)
-            connection.add_notify_handler(lambda note: self._heard(note.pid, pid, note.payload))
+            # Not add_notify_handler: where the server does not know its encoding, no text may be what is notified.
+            connection.pgconn.notify_handler = lambda note: self._heard(note.be_pid, pid, note.extra)
             connection.execute(f"LISTEN {found.channel}".encode())
-            owner = wake.register(connection, found, told.worker, told.queues)
+            owner = wake.register(connection, found, told.worker, told.queues, told.threads, told.pool)
         except BaseException:
             connection.close()
             raise
         self.connection, self.names, self.lives = connection, found, self.lives + 1
-        self.claims = Claims(connection, found, owner, told.worker)
-        self.idle = Idle(connection, found, told.queues, told.poll_interval)
+        self.claims = Claims(connection, found, owner, told.worker, told.poll_interval)
+        self.idle = Idle(connection, found, told.queues, told.poll_interval, self.claims.walks)
         self._opened, self._out_of_reach_since = time.monotonic(), None
 
     def take_over(self, running: Collection[Claimed], ended: Collection[Claimed]) -> set[UUID]:
@@ -93,7 +96,7 @@ class Line:
 
     def _forget(self, jobs: Collection[Claimed], owners: Collection[Owner]) -> None:
         for owner in owners:
-            Claims(self.connection, self.names, owner, "").forget([job.id for job in jobs])
+            Notes(self.connection, self.names, owner).forget([job.id for job in jobs])
 
     # ---- what is said there
 
@@ -101,15 +104,27 @@ class Line:
         """Take what the socket brings (statements take their own)."""
         self.connection.pgconn.consume_input()
         while note := self.connection.pgconn.notifies():
-            self._heard(note.be_pid, self.connection.info.backend_pid, note.extra.decode("utf-8", "replace"))
+            self._heard(note.be_pid, self.connection.info.backend_pid, note.extra)
 
-    def _heard(self, speaker: int, ourselves: int, queue: str) -> None:
+    def _heard(self, speaker: int, ourselves: int, queue: bytes) -> None:
         if speaker != ourselves:
-            self._hear(queue)
+            self._hear(queue.decode("utf-8", "replace"))
 
     def tell(self, queues: Collection[str]) -> None:
         """Ask the other workers of these queues to look."""
         wake.notify(self.connection, self.names, queues)
+
+    def paused(self, queues: Collection[str]) -> set[str]:
+        """Those of these queues that are paused."""
+        return wake.paused(self.connection, self.names, queues)
+
+    def tell_ended(self, tally: Tally) -> None:
+        """Say in our row what has ended of late; later, where somebody keeps the table locked."""
+        publish(self.connection, self.names, self.claims.owner, tally)
+
+    def tell_draining(self) -> None:
+        """Say there that this worker ends, for people."""
+        say_draining(self.connection, self.names, self.claims.owner)
 
     # ---- its end
 
@@ -153,6 +168,10 @@ class Line:
             rows = self.connection.execute(LOCKED_BY, (tables,)).fetchall()
             return ", ".join(f"{pid} ({name}, {'?' if age is None else age} s)" for pid, name, age in rows) or None
         return None
+
+    def is_open(self) -> bool:
+        """From another thread: whether there is a connection, as far as is known."""
+        return self.lives > 0 and not self.connection.closed
 
     def hang_up_if_silent(self) -> bool:
         """From another thread: has the server not answered for too long? Then it is not waited for any more."""

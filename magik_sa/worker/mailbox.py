@@ -19,20 +19,24 @@ class Mailbox(Generic[T]):
         self._bell, self._ring = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._ring, False)
+        self._rings = False
 
     def fileno(self) -> int:
         return self._bell
 
     def put(self, letter: T) -> None:
         self._letters.put(letter)
-        with contextlib.suppress(BlockingIOError):  # a full pipe rings already
-            os.write(self._ring, b"\0")
+        if not self._rings:
+            self._rings = True
+            with contextlib.suppress(BlockingIOError):  # a full pipe rings already
+                os.write(self._ring, b"\0")
 
     def take(self) -> Iterator[T]:
         """All that is there now. The bell is silenced first, so what comes during the taking rings again."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._bell, 4096):
                 pass
+        self._rings = False
         with contextlib.suppress(Empty):
             while True:
                 yield self._letters.get_nowait()

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import JobTimeout, MagikError
+from ..failure import kind
 from ..logs import say
-from ..recurring import Tick
+from ..ticks import Tick
 from ..timetable import Entry
 
 FIRST_REST, LONGEST_REST = 1.0, 60.0  # seconds before a schedule that failed is tried again
@@ -45,7 +46,7 @@ class Rests:
         if tick and isinstance(error, JobTimeout):
             pause = max(pause, min(AFTER_LIMIT * tick.limit.total_seconds(), LONGEST_AFTER_LIMIT))
         self._resting[entry.name] = Rest(at, pause)
-        reason = error.code if isinstance(error, MagikError) else type(error).__name__
+        reason = error.code if isinstance(error, MagikError) else kind(error)
         fields = {"error": reason, "where": raised_at(error), "next_try_s": pause}
         say(logging.ERROR, "schedule_failed", **described(entry, tick), **fields)
 

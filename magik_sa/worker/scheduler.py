@@ -13,14 +13,14 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
 
-from .. import recurring, timetable
+from .. import timetable, tries
 from ..failure import first_line
 from ..job import Job
 from ..lent import Lent
 from ..logs import say
-from ..recurring import Contended, ScheduleFailed, Tick
 from ..server import SILENT_AFTER
 from ..statement import hang_up
+from ..ticks import Contended, ScheduleFailed, Tick, fire, look
 from ..timeout import Limits
 from ..timetable import Entry, Strange
 from .rest import LONGEST_AFTER_LIMIT, Rests, described
@@ -50,6 +50,7 @@ class Scheduler(threading.Thread):
         self._engine, self._sessions, self._limits = engine, sessions, limits
         self._end = threading.Event()
         self._rests = Rests()
+        self._noted: list[tuple[Entry, str]] = []  # tries that ended, and whose notes have to be taken back
         self._written = False
         self._pause = FIRST_PAUSE
         self._strange: dict[Strange, float] = {}  # and when each was first seen so
@@ -115,11 +116,12 @@ class Scheduler(threading.Thread):
     def _turn(self, lent: Lent) -> None:
         """Look, fire what is due, and sleep until the next tick or look. After one has fired, or failed, no sleep."""
         connection = lent.take()
+        self._take_back(connection)
         self._look_for_strange(connection)
         with self._within(connection):
-            ticks = recurring.look(connection, self.entries)
+            ticks = look(connection, self.entries)
         due = self._in_turn([tick for tick in ticks if tick.seconds <= 0 and self._rests.over(tick)])
-        if not sum(self._fire(tick, lent.take()) for tick in due[:AT_ONCE]):
+        if not sum(self._try(tick, lent) for tick in due[:AT_ONCE]):
             self._end.wait(min([LOOK_EVERY, *(tick.seconds for tick in ticks if tick.seconds > 0)]))
 
     def _in_turn(self, due: list[Tick]) -> list[Tick]:
@@ -127,13 +129,36 @@ class Scheduler(threading.Thread):
         random.shuffle(due)
         return sorted(due, key=lambda tick: tick.entry in self._rests)
 
-    def _fire(self, tick: Tick, connection: Connection) -> bool:
-        """Whether another look may find something else: it has fired, or failed and rests."""
+    def _try(self, tick: Tick, lent: Lent) -> bool:
+        """Note it, fire it, and take the note back where the claim did not. Whether another look may find more."""
         if self._end.is_set():
             return False
+        connection = lent.take()
+        with self._within(connection):
+            begun = tries.begin(tick, connection)
+        if begun is not None and begun.interrupted:
+            told = {"deaths": begun.deaths, "next_try_s": round(begun.rest or 0.0)}
+            say(logging.WARNING, "schedule_interrupted", **described(tick.entry, tick), **told)
+        if begun is None or begun.note is None:
+            return False
+        self._noted.append((tick.entry, begun.note))
+        more = self._fire(tick, begun.note, connection)
+        if self._noted:
+            self._take_back(lent.take())
+        return more
+
+    def _take_back(self, connection: Connection) -> None:
+        """Of tries that ended without their tick, also those during which the connection was lost."""
+        while self._noted:
+            with self._within(connection):
+                tries.end(*self._noted[-1], connection)
+            self._noted.pop()
+
+    def _fire(self, tick: Tick, note: str, connection: Connection) -> bool:
+        """Whether it has fired, or failed and rests."""
         try:
             with self._within(connection, tick.limit.total_seconds() + GRACE):
-                jobs = recurring.fire(tick, self._sessions, connection, self._limits)
+                jobs = fire(tick, note, self._sessions, connection, self._limits)
         except Contended:
             say(logging.INFO, "schedule_contended", **described(tick.entry, tick))
             return False
@@ -144,8 +169,9 @@ class Scheduler(threading.Thread):
                 self._rests.begin(tick.entry, failure.__cause__ or failure, tick)
             return True
         if jobs is not None:
+            self._noted.pop()
             self._rests.end(tick.entry)
-            say(logging.INFO, "schedule_fired", **described(tick.entry, tick), jobs=jobs)
+            say(logging.INFO, "schedule_fired", **described(tick.entry, tick), count=jobs)
         return jobs is not None
 
     @contextmanager

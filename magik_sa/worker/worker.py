@@ -7,20 +7,24 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from queue import SimpleQueue
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from sqlalchemy import URL
+
 from ..boot import Booted, boot
-from ..claim import Claimed
-from ..errors import MagikError, WorkerError
+from ..errors import BootError, BootRefused, MagikError, WorkerError
 from ..logs import say
-from ..sessions import Sessions
+from ..pruning import kept
+from ..sessions import UNLIMITED, Sessions, room
 from ..settings import Settings, read, schema
 from ..timeout import Limits
+from .condition import Condition
+from .duties import duties
 from .letters import Abandon, Assignment, Stop
 from .locker import Locker
+from .maintenance import Maintenance, Upkeep
 from .performer import Performer
 from .scheduler import Scheduler
 from .watchdog import Watchdog
@@ -33,19 +37,37 @@ class Worker:
 
     For a notebook, a test or a development server; in production ``python -m magik_sa.worker`` wraps the same
     object with signals and exit codes. Options are those of the command line (`magik_sa.settings.Settings`);
-    durations are text ("5s"). `session` may be a sessionmaker or scoped_session itself.
+    durations are text ("5s"). A URL may be SQLAlchemy's own (``engine.url``).
+    `session` may be a sessionmaker or scoped_session itself.
 
     Raises `BootRefused` on entering, with everything that stands against working.
     """
 
     def __init__(
-        self, database_url: str | None = None, *, session: Sessions | str | None = None, **options: Any
+        self, database_url: str | URL | None = None, *, session: Sessions | str | None = None, **options: Any
     ) -> None:
+        if "processes" in options:
+            what = "processes: a Worker is a part of one process; several are for the command line."
+            raise BootRefused([BootError("MAGIK_SETTING_INVALID", what, field="processes")])
         named = session if isinstance(session, str) else None
-        self._sessions = None if isinstance(session, str) else session
-        self.settings: Settings = read({"database_url": database_url, "session": named, **_tuples(options)})
+        told = {"database_url": database_url, "session": named, **_tuples(options), "processes": 1}
+        self._begin(
+            read({name: _as_text(value) for name, value in told.items()}), None if isinstance(session, str) else session
+        )
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """That of a process, whose settings have been read."""
+        worker = cls.__new__(cls)
+        worker._begin(settings, None)
+        return worker
+
+    def _begin(self, settings: Settings, sessions: Sessions | None) -> None:
+        self.settings, self._sessions = settings, sessions
+        self._connections: int | None = None
         self._stop = threading.Event()
         self._ready = False
+        self.condition = Condition(self._stop)
 
     def __enter__(self) -> Self:
         self.start()
@@ -65,9 +87,15 @@ class Worker:
         while not self.ready(0.1) and self.locker.is_alive():
             pass
 
-    def boot(self) -> None:
+    def boot(self, imported: Callable[[], None] = lambda: None) -> None:
         """Prove that the worker can work. Raises `BootRefused`; nothing is claimed yet."""
-        self.booted = boot(self.settings, self._sessions)
+        faults = self.condition.serve(self.settings)
+        try:
+            self.booted = boot(self.settings, self._sessions, imported, faults)
+        except BootRefused:
+            self.condition.leave()
+            raise
+        self._connections = connections(self.booted)
 
     def launch(self) -> None:
         """Start the threads. Returns at once; from now on there may be something to drain.
@@ -76,16 +104,18 @@ class Worker:
         """
         self._ready = False
         self._stop.clear()
-        place, work, limits = self.booted.place, SimpleQueue[Claimed | None](), Limits()
+        place, limits = self.booted.place, Limits()
         scheduler = Scheduler(self.booted.known, self.booted.timetable, place.engine, place.sessions, limits)
         scheduler.write()
         self.scheduler = scheduler if self.booted.timetable else None
-        self.locker = Locker(_assignment(self.booted), work)
+        self.locker = Locker(_assignment(self.booted))
         self.performers = [
-            Performer(n + 1, self.locker, place.engine, place.sessions, self._stop.is_set, limits)
+            Performer(n + 1, self.locker, place.engine, place.sessions, self._stop, limits)
             for n in range(self.settings.concurrency)
         ]
-        self.watchdog = Watchdog(self.locker, limits, self.scheduler)
+        self.maintenance = Maintenance(_upkeep(self.booted)) if self.settings.maintenance else None
+        self.watchdog = Watchdog(self.locker, limits, self.scheduler, self.maintenance)
+        self.condition.watch(self.locker, self._threads())
         for thread in self._threads():
             thread.start()
 
@@ -94,7 +124,7 @@ class Worker:
         if self._ready or not self.locker.ready.wait(seconds):
             return self._ready
         self._ready = True
-        say(logging.INFO, "ready", **in_force(self.booted))
+        say(logging.INFO, "ready", **in_force(self.booted), health=self.condition.address)
         if elsewhere := not_worked(self.booted):
             say(logging.WARNING, "queues_not_worked_here", **elsewhere)
         return True
@@ -104,6 +134,8 @@ class Worker:
         self._stop.set()
         if self.scheduler is not None:
             self.scheduler.stop()
+        if self.maintenance is not None:
+            self.maintenance.stop()
         self.locker.mail.put(Stop())
 
     def wait(self, seconds: float) -> bool:
@@ -115,19 +147,28 @@ class Worker:
         if ended:
             if self.scheduler is not None and not self.scheduler.leave():
                 say(logging.WARNING, "scheduler_abandoned")
+            if self.maintenance is not None and not self.maintenance.leave():
+                say(logging.WARNING, "maintenance_abandoned")
             self.watchdog.stop()
+            self.condition.leave()
             self.booted.place.leave()
         return ended
 
     def abandon(self) -> list[str]:
         """The deadline has passed: clear the notes of what still runs (it is no failure of theirs); their ids."""
-        left = [str(job.id) for job in self.locker.book.jobs]
+        jobs = [*self.locker.book.jobs]
+        left, classes = [str(job.id) for job in jobs], sorted({job.row["job_class"] for job in jobs})
         done = threading.Event()
         self.locker.mail.put(Abandon(done))
         done.wait(0.5)
         self.watchdog.stop()
-        say(logging.WARNING, "jobs_abandoned", job_ids=",".join(left), count=len(left))
+        self.condition.leave()
+        say(logging.WARNING, "jobs_abandoned", job_ids=",".join(left), jobs=",".join(classes), count=len(left))
         return left
+
+    def state(self) -> dict[str, Any]:
+        """From another thread: what a supervisor wants to know; `connections` once it has booted."""
+        return {**self.condition.live()[1], **self.condition.ready()[1], "connections": self._connections}
 
     def failed(self) -> bool:
         """Whether a part that cannot be healed has ended by itself."""
@@ -143,8 +184,13 @@ class Worker:
         return [thread.name for thread in self._threads() if not thread.is_alive()]
 
     def _threads(self) -> list[threading.Thread]:
-        scheduler = [] if self.scheduler is None else [self.scheduler]
-        return [*self.performers, self.locker, self.watchdog, *scheduler]
+        others = [thread for thread in (self.scheduler, self.maintenance) if thread is not None]
+        return [*self.performers, self.locker, self.watchdog, *others]
+
+
+def _as_text(value: Any) -> Any:
+    """SQLAlchemy's URL says its password only when it is asked to."""
+    return value.render_as_string(hide_password=False) if isinstance(value, URL) else value
 
 
 def _tuples(options: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +210,14 @@ def _assignment(booted: Booted) -> Assignment:
         concurrency=told.concurrency,
         poll_interval=told.poll_interval.total_seconds(),
         database_timeout=told.database_timeout.total_seconds(),
+        threads=booted.threads,
+        pool=None if (given := room(booted.place.engine)) == UNLIMITED else given,
     )
+
+
+def _upkeep(booted: Booted) -> Upkeep:
+    told = booted.settings
+    return Upkeep(booted.locking, told.app_name, duties(kept(), told.end_idle_transactions))
 
 
 def not_worked(booted: Booted) -> dict[str, Any]:
@@ -172,6 +225,11 @@ def not_worked(booted: Booted) -> dict[str, Any]:
     missing = {name: cls.__magik__.queue for name, cls in booted.known.items()}
     missing = {name: queue for name, queue in missing.items() if queue not in booted.settings.queues}
     return {"queues": ",".join(sorted(set(missing.values()))), "jobs": ",".join(sorted(missing))} if missing else {}
+
+
+def connections(booted: Booted) -> int:
+    """So many does it make at most."""
+    return booted.threads + CONSTANT + booted.settings.maintenance
 
 
 def in_force(booted: Booted) -> dict[str, Any]:
@@ -183,8 +241,8 @@ def in_force(booted: Booted) -> dict[str, Any]:
         "schema": schema() or "search_path",
         "queues": ",".join(told.queues),
         "concurrency": told.concurrency,
-        "pool": getattr(pool, "size", lambda: "unbounded")(),
-        "connections": booted.threads + CONSTANT,
+        "pool": getattr(pool, "size", lambda: None)(),  # None: a pool without a size
+        "connections": connections(booted),
         "jobs": ",".join(sorted(booted.known)),
         "schedules": "; ".join(map(str, booted.timetable.values())) or None,
         "policies": ",".join(sorted({cls.__magik__.policy or "" for cls in booted.known.values()})),

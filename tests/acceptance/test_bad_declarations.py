@@ -72,6 +72,17 @@ def test_a_perform_that_would_not_do_the_work_when_it_is_called_is_refused(perfo
     assert (error.code, error.field) == ("MAGIK_OPTION_INVALID", "perform")
 
 
+def with_its_customer(_: object, customer: object) -> None:
+    """As it would be written for a queue that calls a function with the arguments."""
+
+
+def test_a_method_that_would_be_given_something_else_than_the_argument_of_its_parameters_name_is_refused() -> None:
+    error = refusal(perform=with_its_customer, customer=arg(), __annotations__={"customer": Mapped[str]})
+    assert (error.code, error.field) == ("MAGIK_OPTION_INVALID", "perform")
+    assert error.what.endswith("takes customer, which is an argument of the job, and would get the session.")
+    assert error.remedy == "Write `def perform(self, session)`, and self.customer in it."
+
+
 def one_parameter(_: object) -> None:
     """Takes self, or the Session, and no more."""
 
@@ -98,7 +109,7 @@ def test_an_on_failure_that_could_not_be_called_is_refused_and_told_how_it_is_wr
     assert error.remedy == "Write a plain `def on_failure(self, session, error)`."
 
 
-@pytest.mark.parametrize("perform", [one_parameter, lambda _, __, ___: None, coroutine])
+@pytest.mark.parametrize("perform", [lambda _, __, ___: None, coroutine])
 def test_a_perform_that_is_refused_is_told_how_it_is_written(perform: object) -> None:
     assert refusal(perform=perform).remedy == "Write a plain `def perform(self, session)`."
 

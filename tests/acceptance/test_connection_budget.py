@@ -114,3 +114,11 @@ def test_near_the_limit_doctor_warns_and_at_the_limit_all_name_max_connections(s
     until(lambda: not pids(small.dsn(), "web"), what="they have been closed")
     (found,) = [each for each in answer(url, "doctor")["findings"] if each["name"] == "connections"]
     assert found["severity"] == "ok"
+
+
+def test_a_worker_of_several_processes_needs_the_connections_of_all(small: Cluster) -> None:
+    with WorkerProcess(small.url(), CUTTING, concurrency=5, processes=3) as worker:
+        assert worker.wait() == 2
+    (line,) = worker.stderr().splitlines()
+    assert line.startswith("MAGIK_CONNECTION_BUDGET: The 3 processes of the worker need 18 connections, ")
+    assert "leaves 17." in line

@@ -9,11 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
 from tests.jobs.cutting import AfterCut, Between
+from tests.jobs.lasting import Lasting
 from tests.tools.cluster import Cluster
 from tests.tools.effects import Effects
 from tests.tools.schema import migrate
@@ -150,3 +152,21 @@ def test_a_pool_that_others_use_is_called_so(database: str) -> None:
         assert process.wait() == 2
         text_ = process.stdout()
     assert "MAGIK_POOL_SIZE_MISMATCH: The engine's pool is in use" in text_
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_server_that_ends_idle_sessions_ends_none_of_a_workers(
+    database: str, dsn: str, engine: Engine, effects: Effects, Session: sessionmaker[OrmSession], driver: str
+) -> None:
+    """A job may compute for long before it writes, and its connection is idle all the while."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET idle_session_timeout = '300ms'").format(name))
+    with Session.begin() as session:
+        session.add(Lasting(seconds=1.5))
+    url = database.replace("+psycopg:", f"+{driver}:")
+    with WorkerProcess(database, "tests.jobs.lasting", database_url=url, concurrency=1) as worker:
+        until(lambda: effects.count() and ask(dsn, "SELECT count(*), sum(error_count) FROM magik_jobs") != [(1, 0)], 20)
+        assert ask(dsn, "SELECT count(*) FROM magik_jobs") == [(0,)]
+        assert worker.terminate() == 0
+    assert "_lost" not in worker.stderr()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -12,33 +9,12 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session as OrmSession
 
-from tests.jobs.deadly import Deadly, DeadlyAtOnce, DeadlyOnce, Frail, Healthy
+from magik_sa import bulk_enqueue
+from tests.jobs.deadly import Deadly, DeadlyAtOnce, DeadlyOnce, Frail, Healthy, Swift
 from tests.tools.effects import Effects
 from tests.tools.sessions import ONE_KEY, advisory_locks
 from tests.tools.waiting import until
-from tests.tools.workers import WorkerProcess
-
-
-@contextmanager
-def supervised(database: str, count: int) -> Iterator[None]:
-    """Workers that are started again whenever they end, as a supervisor does."""
-    over = threading.Event()
-
-    def keep_one_running() -> None:
-        while not over.is_set():
-            with WorkerProcess(database, "tests.jobs.deadly", concurrency=10) as worker:
-                while worker.returncode is None and not over.wait(0.02):
-                    pass
-
-    threads = [threading.Thread(target=keep_one_running) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+from tests.tools.workers import WorkerProcess, supervised
 
 
 @pytest.mark.parametrize(
@@ -57,7 +33,7 @@ def test_a_deadly_job_among_fifty_healthy_ones(
 ) -> None:
     with OrmSession(engine) as session, session.begin():
         session.add_all([type(poison)(how=poison.how), *(Healthy() for _ in range(50))])
-    with psycopg.connect(dsn, autocommit=True) as app, supervised(database, 3):
+    with psycopg.connect(dsn, autocommit=True) as app, supervised(database, "tests.jobs.deadly", count=3):
 
         def left() -> list[tuple[Any, ...]]:
             return app.execute("SELECT job_class, expired_at IS NOT NULL FROM magik_jobs").fetchall()
@@ -76,7 +52,7 @@ def test_what_had_not_begun_loses_no_try(database: str, dsn: str, engine: Engine
     """Claimed together with it, killed together with it, and not a single try to lose."""
     with OrmSession(engine) as session, session.begin():
         session.add_all([DeadlyAtOnce(), *(Frail() for _ in range(20))])
-    with psycopg.connect(dsn, autocommit=True) as app, supervised(database, 1):
+    with psycopg.connect(dsn, autocommit=True) as app, supervised(database, "tests.jobs.deadly", count=1):
 
         def left() -> list[tuple[Any, ...]]:
             return app.execute("SELECT job_class, expired_at IS NOT NULL FROM magik_jobs").fetchall()
@@ -84,3 +60,30 @@ def test_what_had_not_begun_loses_no_try(database: str, dsn: str, engine: Engine
         until(lambda: left() == [("DeadlyAtOnce", True)], 60, every=0.05, what="the frail are done, the deadly is dead")
     assert effects.count("DeadlyAtOnce") == 2  # once more than its tries say: nobody saw the first one begin
     assert len({row.job_id for row in effects.rows("Frail") if row.ended}) == 20
+
+
+@pytest.mark.usefixtures("effects")
+def test_what_waited_for_a_thread_loses_no_try(database: str, dsn: str, engine: Engine) -> None:
+    """Jobs that end at once are claimed ahead, as many as soon will start."""
+    with OrmSession(engine) as session, session.begin():
+        bulk_enqueue(session, (Swift() for _ in range(6_000)))
+    with psycopg.connect(dsn, autocommit=True) as app:
+
+        def left() -> list[tuple[Any, ...]]:
+            return app.execute("SELECT job_class, expired_at IS NOT NULL FROM magik_jobs").fetchall()
+
+        def killed() -> int:
+            """A worker in the middle of them; how many that it had in its hands had not begun, as far as is known."""
+            app.execute("DELETE FROM magik_jobs WHERE job_class = 'DeadlyAtOnce'")
+            some = len(left()) - 200
+            with WorkerProcess(database, "tests.jobs.deadly", concurrency=3) as worker:
+                until(lambda: len(left()) < some, 60, what="it knows how short they are")
+                with OrmSession(engine) as session, session.begin():
+                    session.add(DeadlyAtOnce())
+                assert worker.wait() == 1
+            unbegun = app.execute("SELECT count(*) FROM magik_claims WHERE NOT begun").fetchone() or (0,)
+            return int(unbegun[0])
+
+        assert any(killed() > 3 for _ in range(8)), "more than ran"  # fewer where the machine had no time for them
+        with supervised(database, "tests.jobs.deadly", count=1):
+            until(lambda: left() == [("DeadlyAtOnce", True)], 60, every=0.05, what="the swift are done")

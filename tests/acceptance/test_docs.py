@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-from tests.tools.pages import Block, PageError, Reader, blocks, commands, first_missing, wants_empty_database
+from tests.tools.cluster import Cluster, short_folder
+from tests.tools.keeper import keeper
+from tests.tools.pages import (
+    Block,
+    PageError,
+    Reader,
+    blocks,
+    commands,
+    first_missing,
+    wants_empty_database,
+    wants_server,
+)
 from tests.tools.workers import ROOT
 
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -24,16 +37,41 @@ def name(path: Path) -> str:
 # ---- the pages ----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where the server of a page, which runs as another user, can get to its data: not below pytest's own folders."""
+    folder = short_folder()
+    keeper.note("folder", folder)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+    keeper.strike("folder", folder)
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", TESTED, ids=name)
-def test_every_code_block_of_a_page_runs(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_every_code_block_of_a_page_runs(path: Path, folder: Path, request: pytest.FixtureRequest) -> None:
     text = path.read_text()
     found = list(blocks(text, name(path)))
     if all(block.title is None and block.language not in ("python", "console", "sql") for block in found):
         return  # nothing to run: no database either
-    database = request.getfixturevalue("empty_database" if wants_empty_database(text) else "database")
-    with Reader(database, tmp_path) as reader:
+    with ExitStack() as stack:
+        if wants_server(text):
+            reader = stack.enter_context(on_a_server_of_its_own(folder))
+        else:
+            database = request.getfixturevalue("empty_database" if wants_empty_database(text) else "database")
+            reader = stack.enter_context(Reader(database, folder))
         for block in found:
             reader.run(block)
+
+
+@contextmanager
+def on_a_server_of_its_own(folder: Path) -> Iterator[Reader]:
+    """Its superuser reads the page; libpq takes any host's name for that server's."""
+    with Cluster() as cluster:
+        cluster.execute("CREATE DATABASE shop")
+        env = {"PGHOSTADDR": cluster.host, "PGPORT": str(cluster.port)}
+        with Reader(cluster.url("shop"), folder, env) as reader:
+            yield reader
 
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")

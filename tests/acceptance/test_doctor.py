@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import make_url
 
 from magik_sa.doctor import FINDINGS
+from magik_sa.doctor.outgrown import SIGNALS
 from tests.tools.program import answer, magik
 from tests.tools.workers import ROOT, WorkerProcess
 
@@ -37,6 +38,19 @@ def test_every_finding_is_described(database: str) -> None:
     ]
 
 
+def test_every_signal_and_both_probes_are_described(database: str) -> None:
+    page = (ROOT / "docs" / "ceiling.md").read_text()
+    signals = [each["name"] for each in answer(database, "doctor", "--outgrown")["findings"]]
+    described = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(signals) == sorted(described) == sorted(look.__name__ for look in SIGNALS)
+    probes = answer(database, "doctor", "--probe", "2")["findings"]
+    assert [(each["name"], each["measured"]["threads"]) for each in probes] == [
+        ("queries_overlap", 2),
+        ("computing", 2),
+    ]
+    assert all(f"`{each['name']}`" in page for each in probes)
+
+
 def test_the_worst_comes_first_with_its_cause_and_its_remedy(database: str, dsn: str) -> None:
     run(dsn, "DROP INDEX magik_jobs_expired")
     lines = magik(database, "doctor", code=3).splitlines()
@@ -49,7 +63,14 @@ def test_the_worst_comes_first_with_its_cause_and_its_remedy(database: str, dsn:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["--oldest-transaction", "10"], "--oldest-transaction"), (["--bogus"], "--bogus")]
+    ("words", "said"),
+    [
+        (["--oldest-transaction", "10"], "--oldest-transaction"),
+        (["--bogus"], "--bogus"),
+        (["--probe", "0"], "--probe"),
+        (["--probe", "many"], "--probe"),
+        (["--probe", "--outgrown"], "--outgrown"),
+    ],
 )
 def test_options_that_are_wrong_are_refused(database: str, words: list[str], said: str) -> None:
     line = magik(database, "doctor", *words, code=2)

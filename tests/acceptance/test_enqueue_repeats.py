@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +13,8 @@ from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 from tests.jobs.shop import Order, Packing, Paying, Settling, open_shop
-from tests.tools.workers import ROOT, environment
+from tests.tools import asking
+from tests.tools.workers import environment
 
 Opened = Callable[[Engine], AbstractContextManager[OrmSession]]
 
@@ -191,10 +191,8 @@ with Session(create_engine(os.environ["MAGIK_DATABASE_URL"])) as session:
 
 def test_control_without_on_conflict_a_repeat_breaks_the_transaction_off(database: str, waiting: UUID) -> None:
     env = environment(database, None, {})
-    ended = subprocess.run(
-        [sys.executable, "-c", REFUSED], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.stdout.strip(), ended.stderr) == ("magik_jobs_key", "")
+    ended = asking.run([sys.executable, "-c", REFUSED], env=env)
+    assert (ended.stdout.strip(), ended.stderr) == (b"magik_jobs_key", b"")
 
 
 def test_the_flush_asks_the_table_for_its_insert(engine: Engine, waiting: UUID) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine, make_url, text
 from sqlalchemy.orm import Session as OrmSession
 
 from tests.jobs.lasting import Lasting
+from tests.jobs.neighbours import ClosesDescriptors
 from tests.tools.effects import Effects
 from tests.tools.proxy import Proxy
 from tests.tools.sessions import terminate
@@ -23,10 +25,27 @@ DRAINED, REFUSED, DEADLINE, LOST = 0, 2, 3, 4
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_while_idle_is_0(database: str, number: signal.Signals) -> None:
-    with WorkerProcess(database, LASTING) as worker:
+    with WorkerProcess(database, LASTING, fresh=True) as worker:
         worker.wait_ready()
         worker.signal(number)
         assert worker.wait() == DRAINED
+
+
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
+def test_the_code_is_right_where_stderr_takes_nothing(database: str, engine: Engine, where: str) -> None:
+    """Closed, or on a full disk: what the worker says is lost, and nothing else."""
+    for module, code in [(LASTING, DRAINED), ("nowhere", REFUSED)]:
+        line = ["sh", "-c", f"exec {sys.executable} -m magik_sa.worker {module} --app-name quiet {where}"]
+        with WorkerProcess(database, command=line, app_name="quiet") as worker:
+            if code == DRAINED:
+                until(lambda: registered(engine), 20, what="the worker works")
+                worker.signal(signal.SIGTERM)
+            assert worker.wait() == code
+
+
+def registered(engine: Engine) -> Any:
+    with engine.connect() as connection:
+        return connection.scalar(text("SELECT count(*) FROM magik_workers"))
 
 
 def test_the_deadline_is_3(database: str, engine: Engine, effects: Effects) -> None:
@@ -49,6 +68,13 @@ def test_a_second_signal_is_3(database: str, engine: Engine, effects: Effects) -
 def run_for_long(engine: Engine) -> None:
     with OrmSession(engine) as session, session.begin():
         session.add(Lasting(seconds=60))
+
+
+def test_a_job_that_closes_what_the_worker_needs_ends_it_with_4(database: str, engine: Engine) -> None:
+    with OrmSession(engine) as session, session.begin():
+        session.add(ClosesDescriptors())
+    with WorkerProcess(database, "tests.jobs.neighbours", concurrency=1) as worker:
+        assert worker.wait() == LOST
 
 
 @pytest.mark.parametrize("busy", [False, True])

@@ -107,3 +107,16 @@ def test_a_signal_to_the_group_ends_the_child_and_drains_the_worker(
         until(lambda: len(effects.starts(job)) == 2, what="the child is there")
         assert worker.terminate() == 0, worker.stderr()
     assert [row.note for row in effects.starts(job)] == ["", "child", "child -15"]
+
+
+def test_a_fork_is_no_stop_of_one_of_several_processes(
+    database: str, dsn: str, effects: Effects, Session: sessionmaker[OrmSession]
+) -> None:
+    """The child has the tie to the supervisor, and a thread less that listens there."""
+    jobs = add(Session, *(Forking(how="uses") for _ in range(2)))
+    with WorkerProcess(database, MODULE, processes=2, concurrency=1) as worker:
+        until(lambda: effects.finished() == len(jobs), 20, what=worker.stderr())
+        until(lambda: left(dsn) == [], what="both are done")
+        worker.expect_alive()
+        assert "draining" not in worker.stderr()
+        assert worker.terminate() == 0

@@ -5,7 +5,6 @@ The applications read their database's URL when they are imported, so each runs 
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from textwrap import dedent
 from typing import Any
@@ -14,8 +13,9 @@ import psycopg
 import pytest
 from sqlalchemy import Engine, text
 
+from tests.tools.asking import told
 from tests.tools.waiting import until
-from tests.tools.workers import ROOT, WorkerProcess, environment
+from tests.tools.workers import WorkerProcess, environment
 
 TABLE = "CREATE TABLE {}_orders (number int PRIMARY KEY, receipts int NOT NULL DEFAULT 0)"
 
@@ -23,17 +23,7 @@ TABLE = "CREATE TABLE {}_orders (number int PRIMARY KEY, receipts int NOT NULL D
 def play(database: str, program: str, *arguments: str) -> str:
     """Run a program to its end; what it printed."""
     command = ["-c", dedent(program)] if "\n" in program else ["-m", program, *arguments]
-    ended = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env=environment(database, None, {}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    return told([sys.executable, *command], env=environment(database, None, {}))
 
 
 def receipts(dsn: str, example: str) -> dict[int, int]:

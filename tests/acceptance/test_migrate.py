@@ -19,11 +19,14 @@ import pytest
 from psycopg import sql
 from sqlalchemy import NullPool, create_engine, make_url
 
+from magik_sa.locked import ALONE
 from magik_sa.migrations import installed_version
-from magik_sa.migrations.locked import ALONE
+from tests.tools import program
+from tests.tools.asking import told
 from tests.tools.dump import apply, dump
 from tests.tools.effects import Effects
 from tests.tools.installed import install
+from tests.tools.program import hear_sigint
 from tests.tools.server import Server
 from tests.tools.sessions import pids
 from tests.tools.waiting import until
@@ -31,11 +34,6 @@ from tests.tools.workers import ROOT, WorkerProcess, dsn_of, environment
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 PROGRAM = (sys.executable, "-W", "error", "-m", "magik_sa.cli")
-
-
-def hear_sigint() -> None:
-    """Whoever is started in the background ignores it, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Run:
@@ -61,7 +59,9 @@ class Run:
 
 
 def magik(database: str, *arguments: str, code: int = 0, env: Mapping[str, str] = NOTHING) -> tuple[str, str]:
-    return Run(database, *arguments, env=env).end(code)
+    ended, out, err = program.run(database, *arguments, env=env)
+    assert ended == code, (ended, out, err)
+    return out.strip(), err.strip()
 
 
 def version(url: str) -> int:
@@ -184,7 +184,7 @@ def test_half_made_tables_are_named_and_left_as_they_are(database: str) -> None:
     half = dump(database)
     for arguments in ([], ["--version=0", "--yes"]):
         line = refused("MAGIK_SCHEMA_INCOMPLETE", database, *arguments)
-        assert "missing: table magik_queues." in line
+        assert "missing: table magik_queues, trigger magik_queues_changed." in line
     assert dump(database) == half
 
 
@@ -281,8 +281,7 @@ def test_a_role_that_owns_one_schema_can_do_all_of_it(tenant: str, schema: str |
     effects = Effects(tenant)
     with worker(tenant, env) as process:
         process.wait_ready()
-        command = [sys.executable, "-c", ENQUEUE]
-        subprocess.run(command, env=environment(tenant, None, env), cwd=ROOT, check=True, timeout=60)
+        told([sys.executable, "-c", ENQUEUE], env=environment(tenant, None, env))
         until(lambda: effects.count() == 1, what="the job runs")
         assert process.terminate() == 0
     with psycopg.connect(dsn_of(tenant)) as connection:

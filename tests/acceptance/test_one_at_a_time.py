@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,12 +16,6 @@ from tests.tools.waiting import until
 from tests.tools.workers import WorkerProcess
 
 LASTING = "tests.jobs.lasting"
-
-
-@pytest.fixture
-def app(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        yield connection
 
 
 def test_a_key_that_runs_is_neither_queued_nor_run_again(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -33,12 +33,6 @@ UNSTORABLE = {
     "no_text": "Untext: <its text could not be made: ValueError>",
     "huge": "RuntimeError: xxx",
 }
-
-
-@pytest.fixture
-def app(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        yield connection
 
 
 @pytest.fixture

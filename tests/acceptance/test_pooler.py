@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any
@@ -14,9 +14,8 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.orm import Session as OrmSession
 
 from tests.jobs.lasting import Lasting
-from tests.tools import pooler
 from tests.tools.effects import Effects
-from tests.tools.pooler import Pooler, PoolMode
+from tests.tools.pooler import NEEDED, Pooler, PoolMode
 from tests.tools.proxy import Proxy
 from tests.tools.sessions import ONE_KEY, advisory_locks, terminate
 from tests.tools.waiting import until
@@ -24,16 +23,7 @@ from tests.tools.workers import WorkerProcess, dsn_of
 
 LASTING = "tests.jobs.lasting"
 REFUSED = 2
-pytestmark = [
-    pytest.mark.pgbouncer,
-    pytest.mark.skipif(pooler.program() is None, reason="pgbouncer is not installed"),
-]
-
-
-@pytest.fixture
-def app(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        yield connection
+pytestmark = NEEDED
 
 
 def add(url: str, *jobs: Lasting) -> None:
@@ -97,6 +87,15 @@ def test_a_worker_behind_a_pooler_in_session_mode_works(
         WorkerProcess(between.url, LASTING, concurrency=2, poll_interval="1h") as worker,
     ):
         expect_to_work(worker, between.url, app, dsn, effects)
+
+
+def test_a_pooler_with_fewer_sessions_than_the_worker_needs_is_told_of(database: str) -> None:
+    with (
+        Pooler(database, "session", 2, query_wait_timeout=1) as between,
+        WorkerProcess(between.url, LASTING, concurrency=3) as worker,
+    ):
+        assert worker.wait(30) == REFUSED
+        assert "MAGIK_CONNECTION_BUDGET" in worker.stderr()
 
 
 SESSION = "SELECT backend_pid FROM magik_workers"

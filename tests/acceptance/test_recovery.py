@@ -83,7 +83,8 @@ def test_a_connection_gone_silent_is_noticed_within_the_bound(
     url = make_url(database)
     proxy = stack.enter_context(Proxy(url.host or "", url.port or 0))
     proxied = url.set(port=proxy.port).render_as_string(hide_password=False)
-    worker = WorkerProcess(proxied, WAKING, concurrency=2, env={"EFFECTS_URL": database}, poll_interval="1h")
+    options = {"concurrency": 2, "poll_interval": "1h", "shutdown_timeout": "2s"}
+    worker = WorkerProcess(proxied, WAKING, env={"EFFECTS_URL": database}, **options)  # type: ignore[arg-type]
     stack.enter_context(worker).wait_ready()
     add(engine, Woken())
     until(lambda: effects.count() == 1, what="a job before")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
-import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session as OrmSession
 
@@ -18,12 +17,6 @@ from tests.tools.workers import WorkerProcess
 
 RETRYING = "tests.jobs.retrying"
 OFTEN = [30, 31, 62, 63, 1_023, 1_024, 30_000]  # where powers of two leave an integer, a bigint, a float
-
-
-@pytest.fixture
-def app(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        yield connection
 
 
 def one(app: psycopg.Connection[Any], statement: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +49,7 @@ def work(database: str, engine: Engine, effects: Effects, ids: list[UUID]) -> st
         with OrmSession(engine) as session, session.begin():
             session.add(marker := Picky(number=7, priority=32767))
         with psycopg.connect(effects.dsn, autocommit=True) as connection:
-            waiting = "SELECT FROM magik_jobs WHERE id = ANY(%s) AND expired_at IS NULL"
+            waiting = "SELECT FROM magik_jobs WHERE id = ANY(%s) AND coalesce(finished_at, expired_at) IS NULL"
             until(lambda: connection.execute(waiting, [[*ids, marker.id]]).rowcount == 0, what="all rows have ended")
         assert worker.terminate() == 0
     return worker.stderr()
@@ -93,6 +94,80 @@ def test_arguments_that_do_not_fit_the_class_are_the_failure_of_their_job(
     assert advisory_locks(effects.dsn)[ONE_KEY] == 0
 
 
+DEEP = nested(10_000)
+NEVER = ("null", "[1]", "{}", '"x"')
+SPOILT: dict[str, tuple[str, ...]] = {
+    "whole": (*NEVER, "1.5", "1e400", str(2**63), '"NaN"'),
+    "flag": ("null", "[1]", "{}", '"x"', "2"),
+    "ratio": NEVER,
+    "amount": (*NEVER, '"NaN"', '"Infinity"'),
+    "name": ("null", "[1]", "{}", "1", "true"),
+    "who": (*NEVER, "1"),
+    "at": (*NEVER, '"2026-01-01T00:00:00"', '"10000-01-01T00:00:00Z"', "1e400", "true"),
+    "day": (*NEVER, '"10000-01-01"', '"2026-02-30"', "1e400"),
+    "span": (*NEVER, "1e400", '"P999999999999D"'),
+    "data": ("null", "[1]", "{}", "1"),
+    "colour": (*NEVER, "1"),
+    "word": (*NEVER, "true"),
+    "maybe": ("[1]", "{}", '"x"'),
+    "items": ("null", "1", "{}", "[null]", '["x"]', DEEP),
+    "names": ("null", "1", "[1]", '{"a": "x"}', f'{{"a": {DEEP}}}'),
+    "several": ("null", "1", "{}", '["x"]'),
+    "pair": (*NEVER, '[1, "a", 2]'),
+    "place": (*NEVER, '{"street": 1, "number": "x"}'),
+    "both": (*NEVER, '{"left": 1}'),
+    "point": (*NEVER, '{"x": {}}'),
+    "anything": (DEEP, "1e5000"),
+}
+
+
+def test_a_value_that_its_argument_cannot_have_is_the_failure_of_the_job(
+    database: str, engine: Engine, effects: Effects, connection: Connection
+) -> None:
+    """Whatever the argument takes: wrong in kind, null, empty, too large, in the year 10000, without an end."""
+    ids = {
+        insert(connection, f'{{"{name}": {value}}}', "Every"): (name, value[:40])
+        for name, values in SPOILT.items()
+        for value in values
+    }
+    fit = insert(connection, '{"whole": 5, "colour": "red", "surplus": {"a": [1e400]}, "": null}', "Every")
+    stderr = work(database, engine, effects, [*ids, fit])
+    rows = dict(connection.execute("SELECT id, last_error FROM magik_jobs WHERE error_count = 1").fetchall())
+    assert rows.keys() == ids.keys()
+    for id, (name, value) in ids.items():
+        assert re.match(f"EnqueueError: MAGIK_ARGS_INVALID: ({name}|args):", rows[id]), (name, value, rows[id])
+    assert (effects.count("Every"), len(effects.starts(fit))) == (1, 1)
+    assert stderr.count("event=job_expired") == len(ids)
+    expect_few_lines(stderr, len(ids) + 2)
+
+
+LAST = 2**31 - 1
+ENDS = {"finishes": (1, 0), "saves": (1, 0), "snoozes": (2, 0), "is discarded": (1, 0), "fails": (3, 3)}
+
+
+def test_the_version_of_a_row_goes_round(
+    database: str, engine: Engine, effects: Effects, connection: Connection
+) -> None:
+    """At its last number too a job saves, snoozes, fails and ends as any other, and is not run twice."""
+    ids = {
+        insert(connection, f'{{"how": "{how}"}}', "Ends", version=str(version)): (how, version)
+        for how in ENDS
+        for version in (LAST, LAST - 1, LAST - 2, 0, -1, -LAST - 1)
+    }
+    stderr = work(database, engine, effects, list(ids))
+    rows = connection.execute("SELECT id, version, error_count FROM magik_jobs").fetchall()
+    counted = {id: error_count for id, _, error_count in rows}
+    assert {id: (len(effects.starts(id)), counted[id]) for id in ids} == {id: ENDS[how] for id, (how, _) in ids.items()}
+    assert all(-LAST - 1 <= version <= LAST for _, version, _ in rows)
+    assert not re.search("event=(outcome_unrecorded|job_superseded)", stderr)
+    expect_few_lines(stderr, 60)
+
+
+def expect_few_lines(stderr: str, ends: int) -> None:
+    """A line for each end of a run, and a handful of the worker's own: nothing that is said at every poll."""
+    assert len(stderr.splitlines()) <= ends + 10, stderr[:5000]
+
+
 STRANGE: dict[str, dict[str, str]] = {
     "before all others": {"run_at": "-infinity"},
     "before Christ": {"run_at": "2000-01-01 00:00 BC"},
@@ -106,6 +181,33 @@ STRANGE: dict[str, dict[str, str]] = {
     "a key that is no digest": {"key_digest": "\\x00"},
     "an argument nobody declared": {"args": '{"number": 1, "colour": "red"}'},
     "an id of its own": {"id": "00000000-0000-0000-0000-000000000000"},
+    "as early as it gets": {"run_at": "4713-01-01 00:00 BC"},
+    "the first of all": {"priority": "-32768"},
+    "the last of all": {"priority": "32767"},
+    "added in the future": {"enqueued_at": "294276-01-01", "failed_at": "infinity"},
+    "a count at its end": {"error_count": str(LAST)},
+    "a context that is a number": {"context": "1e400"},
+    "a context that is text": {"context": '"traceparent"'},
+    "a context without an end": {"context": f'{{"a": {nested(5000)}}}'},
+    "a trace that is none": {"context": '{"traceparent": ["garbage", null], "tracestate": 5}'},
+    "a key that is too long": {"key_digest": "\\x" + "00" * 5_000},
+    "a key of another class's": {"key_digest": "\\x" + "ab" * 32},
+    "200 KiB": {"args": f'{{"number": 1, "data": {{"text": "{"x" * 200 * 1024}"}}}}'},
+    "2 MiB": {"args": f'{{"number": 1, "data": {{"text": "{"x" * 2 * 1024**2}"}}}}'},
+    "2 MiB that nobody declared": {"args": f'{{"number": 1, "more": "{"x" * 2 * 1024**2}"}}'},
+    "no name": {"args": '{"number": 1, "": {"": [null]}}'},
+}
+
+
+WHOLE = "SELECT j::text, xmin::text, ctid::text FROM magik_jobs j WHERE id = ANY(%s) ORDER BY id"
+LEFT_ALONE: dict[str, dict[str, str]] = {
+    "never": {"run_at": "infinity"},
+    "in a while": {"run_at": "294276-12-31"},
+    "finished": {"finished_at": "now"},
+    "expired": {"expired_at": "-infinity"},
+    "both": {"finished_at": "infinity", "expired_at": "now"},
+    "a queue on two lines": {"queue": "default\n"},
+    "a queue that commands": {"queue": "\x1b[2J\u202edefault"},
 }
 
 
@@ -113,18 +215,37 @@ def test_what_python_cannot_hold_of_a_row_keeps_neither_its_job_nor_another_from
     database: str, engine: Engine, effects: Effects, connection: Connection
 ) -> None:
     ids = [insert(connection, **{"args": '{"number": 1}', **columns}) for columns in STRANGE.values()]
-    later = insert(connection, '{"number": 1}', run_at="infinity")
+    later = [insert(connection, '{"number": 1}', **columns) for columns in LEFT_ALONE.values()]
+    before = connection.execute(WHOLE, [later]).fetchall()
     stderr = work(database, engine, effects, ids)
-    assert [len(effects.starts(id)) for id in ids] == [1] * len(ids)
-    assert effects.starts(later) == []
+    assert {why: len(effects.starts(id)) for why, id in zip(STRANGE, ids, strict=True)} == dict.fromkeys(STRANGE, 1)
+    assert [effects.starts(id) for id in later] == [[]] * len(later)
+    assert connection.execute(WHOLE, [later]).fetchall() == before
     assert "locking_connection_lost" not in stderr
+    expect_few_lines(stderr, len(ids) + 1)
+
+
+NOBODYS = (
+    "gone.Job",
+    "os.system('id')",
+    "UnknownJob",
+    "magik_sa.UnknownJob",
+    "picky",
+    "Job",
+    "Abstract",
+    "%s %(id)s {} {jobs} :name",
+    '"; DROP TABLE magik_jobs; --',
+    "\x1b[31mred\x1b[0m",
+    "two\r\nlines\u2028",
+    "\u202egnp\u200b.exe",
+)
 
 
 def test_a_class_nobody_declared_is_left_as_it_was_and_named_in_the_log(
     database: str, engine: Engine, effects: Effects, connection: Connection
 ) -> None:
     query = "SELECT *, xmin::text, ctid::text FROM magik_jobs WHERE job_class <> 'Picky' ORDER BY id"
-    for job_class in ("gone.Job", "os.system('id')", "UnknownJob", "magik_sa.UnknownJob", "picky"):
+    for job_class in NOBODYS:
         insert(connection, "{}", job_class, priority="-100")
     before = connection.execute(query).fetchall()
     with WorkerProcess(database, "tests.jobs.picky", concurrency=1, poll_interval="500ms") as worker:
@@ -136,9 +257,21 @@ def test_a_class_nobody_declared_is_left_as_it_was_and_named_in_the_log(
         assert advisory_locks(effects.dsn)[ONE_KEY] == 0
         assert connection.execute("SELECT count(*) FROM magik_claims").fetchone() == (0,)
         assert worker.terminate() == 0
-    for job_class in ("gone.Job", "os.system('id')", "magik_sa.UnknownJob", "picky"):
-        assert job_class in named
+    for job_class in NOBODYS:
+        assert json.dumps(job_class)[1:-1] in named
     assert effects.count() == 5
+    assert worker.stderr().count("jobs_of_unknown_classes") == 1
+    expect_few_lines(worker.stderr(), 5)
+
+
+def test_many_classes_that_nobody_declared_make_one_short_line(database: str, connection: Connection) -> None:
+    for number in range(500):
+        insert(connection, "{}", f"{number:03}" + "x" * 250)
+    with WorkerProcess(database, "tests.jobs.picky", concurrency=1, poll_interval="500ms") as worker:
+        line = worker.wait_ready().wait_log(r"event=jobs_of_unknown_classes classes=(.*)").group(1)
+        assert worker.terminate() == 0
+    assert line.endswith(', and 480 more"')
+    assert len(line) < 6_000
 
 
 def test_how_the_server_shows_times_does_not_matter(

@@ -100,6 +100,8 @@ def test_it_balances_on_a_server_of_its_own_and_leaves_nothing(folder: Path) -> 
     assert float(balance["seconds from the kill to the first again"].found) < 5
     assert balance["exit code of the other worker after SIGTERM"].found == "0"
     assert re.search(r"SIGKILL to worker-\d .* jobs certainly running: [1-9]", done.stdout)
+    assert "rolled back on purpose 20/20" in done.stdout
+    assert f"All {len(balance)} lines are as they must be." in " ".join(done.stdout.split())
     assert not list(folder.glob("settlement-*"))
     assert not processes_of(folder)
 
@@ -110,7 +112,7 @@ def test_a_spoilt_run_does_not_balance(folder: Path, url: str, sabotage: str) ->
     assert done.returncode == 1, done.stdout + done.stderr
     balance = rows(done.stdout)
     wrong = {name for name, row in balance.items() if row.mark == "WRONG"}
-    assert wrong >= OFF
+    assert wrong >= OFF, done.stdout + done.stderr
     assert balance["orders not settled exactly once"].found == "1"
     assert wrong == set(re.findall(r"^Does not balance: ([^:]+):", done.stdout, re.MULTILINE))
 

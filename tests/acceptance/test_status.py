@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 from contextlib import closing
+from typing import Any
 
 import psycopg
 from sqlalchemy import Engine
@@ -40,7 +41,7 @@ def test_the_figures_beside_a_worker_at_work(database: str, dsn: str, engine: En
     default, reports = found["queues"]
     assert set(default) == {
         *("name", "ready", "running", "scheduled", "errored", "expired", "oldest_queued_seconds"),
-        *("workers", "paused", "paused_by", "at_least"),
+        *("ended_last_minute", "workers", "paused", "paused_by", "at_least"),
     }
     counts = ("name", "ready", "running", "scheduled", "workers", "at_least")
     assert [default[name] for name in counts] == ["default", 4, 2, 1, 1, []]
@@ -50,18 +51,35 @@ def test_the_figures_beside_a_worker_at_work(database: str, dsn: str, engine: En
     assert (one["alive"], one["running"], one["queues"]) == (True, 2, ["default"])
     (unserved,) = found["unserved"]
     assert (unserved["job_class"], unserved["queue"], unserved["why"]) == ("Lasting", "reports", "no_worker")
-    assert lines[0].split() == ["queue", "ready", "running", "scheduled", "errored", "expired", "oldest", "workers"]
-    assert re.fullmatch(r"default +4 +2 +1 +0 +0 +[\d.,]+ s +1", lines[1])
-    assert re.fullmatch(r"reports +1 +0 +0 +0 +0 +[\d.,]+ s +0", lines[2])
+    assert lines[0].split() == [
+        *("queue", "ready", "running", "scheduled", "errored", "expired", "oldest", "ended/min", "workers")
+    ]
+    assert re.fullmatch(r"default +4 +2 +1 +0 +0 +[\d.,]+ s +0 +1", lines[1])
+    assert re.fullmatch(r"reports +1 +0 +0 +0 +0 +[\d.,]+ s +- +0", lines[2])
     assert any(re.fullmatch(rf"\S+:{worker.pid} +\d+ +alive +2 +default", line) for line in lines)
     assert any(re.fullmatch(r"Lasting +reports +1 +[\d.,]+ s +no live worker works this queue", line) for line in lines)
+    assert "Start a worker with --queue reports that imports the modules of these classes." in lines
 
 
-def test_a_worker_that_was_killed_is_gone_at_once(database: str) -> None:
+def test_what_a_worker_has_ended_is_told_and_once_it_was_killed_it_and_that_are_gone(
+    database: str, engine: Engine, effects: Effects
+) -> None:
     with WorkerProcess(database, LASTING) as worker:
         worker.wait_ready()
+        with Session(engine) as session, session.begin():
+            session.add_all([Lasting(), Lasting(delay="1h")])
+        (queue,) = until(lambda: ended(database, 1), what="it says what has ended")
+        assert (queue["scheduled"], queue["workers"]) == (1, 1)
+        assert re.search(r"^default +0 +0 +1 +0 +0 +- +1 +1$", magik(database, "jobs", "status"), re.MULTILINE)
         worker.kill()
         until(lambda: answer(database, "jobs", "status")["workers"] == [], what="its session is gone")
+    assert ended(database, None)
+    assert re.search(r"^default +0 +0 +1 +0 +0 +- +- +0$", magik(database, "jobs", "status"), re.MULTILINE)
+
+
+def ended(database: str, jobs: int | None) -> Any:
+    """The queues of which so many jobs have ended in the last minute."""
+    return [each for each in answer(database, "jobs", "status")["queues"] if each["ended_last_minute"] == jobs]
 
 
 def test_a_class_that_the_waiting_worker_does_not_know_is_named(database: str, dsn: str) -> None:
@@ -80,7 +98,7 @@ def test_names_from_the_database_command_no_terminal(database: str, dsn: str) ->
     piped = magik(database, "jobs", "status")
     assert piped.isascii()
     assert not [each for each in piped if not each.isprintable() and each != "\n"]
-    assert piped.count(shown) == 7
+    assert piped.count(shown) == 8
     assert shown in on_terminal(database, "jobs", "status").replace("\r\n", "")
     assert answer(database, "jobs", "status")["schedules"][0]["name"] == EVIL
 
@@ -91,7 +109,10 @@ def test_colours_and_a_width_are_for_terminals(database: str, dsn: str) -> None:
     assert "q" * 200 in magik(database, "jobs", "status")
     shown = on_terminal(database, "jobs", "status")
     assert "\x1b[1m" in shown
-    assert max(len(re.sub(r"\x1b\[\d*m", "", line)) for line in shown.splitlines()) <= 100
+    drawn = [re.sub(r"\x1b\[\d*m", "", line) for line in shown.splitlines()]
+    pasted = [line for line in drawn if "--queue " in line]  # words of a command are left whole
+    assert ["q" * 200 in line for line in pasted] == [True]
+    assert max(len(line) for line in drawn if line not in pasted) <= 100
 
 
 def on_terminal(database: str, *words: str) -> str:

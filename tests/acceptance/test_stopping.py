@@ -12,13 +12,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session as OrmSession
 
 from magik_sa import Job
 from tests.jobs.lasting import Lasting
 from tests.jobs.ledger import Posting, open_books
 from tests.tools.effects import Effects
+from tests.tools.proxy import Proxy
 from tests.tools.server import Server
 from tests.tools.sessions import ONE_KEY, advisory_locks
 from tests.tools.waiting import until
@@ -117,7 +118,8 @@ def test_a_signal_while_the_worker_boots_is_not_lost(
     add(Lasting())
     said = [None, "tenth 0.", "tenth 10.", "tenth 19.", "tenth 20."]
     with ExitStack() as stack:
-        workers = [stack.enter_context(WorkerProcess(database, "slow_to_import", path=tmp_path)) for _ in said]
+        boots = [WorkerProcess(database, "slow_to_import", path=tmp_path, fresh=True) for _ in said]
+        workers = [stack.enter_context(boot) for boot in boots]
         with ThreadPoolExecutor(len(said)) as threads:
             codes = list(threads.map(stop_when, workers, said))
         assert codes == [0] * 5, [worker.stderr() for worker in workers]
@@ -130,6 +132,20 @@ def stop_when(worker: WorkerProcess, said: str | None) -> int:
     until(lambda: handles_sigterm(worker), 20, every=0.001, what="the signal is taken over")
     until(lambda: said is None or said in worker.stdout(), 20, every=0.005, what=f"{said}")
     return ended_within(3, worker)
+
+
+def test_what_the_application_turns_off_is_turned_on_again_before_anything_is_waited_for(
+    database: str, tmp_path: Path
+) -> None:
+    off = "import signal\nfor n in (signal.SIGTERM, signal.SIGINT):\n    signal.signal(n, signal.SIG_IGN)\n"
+    (tmp_path / "deaf.py").write_text(f"{off}from tests.jobs.lasting import Lasting\n")
+    url = make_url(database)
+    with Proxy(url.host or "", url.port or 5432) as proxy:
+        proxy.silence(new=True)
+        through = url.set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
+        with WorkerProcess(database, "deaf", path=tmp_path, env={"MAGIK_DATABASE_URL": through}) as worker:
+            until(lambda: proxy.open, 20, what="it waits for the database")
+            assert ended_within(2, worker) == DRAINED
 
 
 # ---- when it is ready

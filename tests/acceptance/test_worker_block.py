@@ -6,7 +6,6 @@ are declared, and a worker refuses to start for those that say nothing of their 
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from textwrap import dedent
 
@@ -14,8 +13,9 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
+from tests.tools import asking
 from tests.tools.effects import Effects
-from tests.tools.workers import ROOT, environment
+from tests.tools.workers import environment
 
 START = """
 import atexit, os, sys, threading, time
@@ -53,17 +53,10 @@ def sessions(names="^magik_sa"):
 
 def run(database: str, body: str) -> str:
     """Run a program to its end; what it printed to stderr."""
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", START + dedent(body)],
-        cwd=ROOT,
-        env=environment(database, None, {}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = [sys.executable, "-W", "error", "-c", START + dedent(body)]
+    ended = asking.run(command, env=environment(database, None, {}))
     assert ended.returncode == 0, ended.stderr
-    return ended.stderr
+    return ended.stderr.decode()
 
 
 def test_a_block_runs_jobs_and_leaves_no_thread_and_no_connection(database: str, effects: Effects) -> None:
@@ -71,7 +64,7 @@ def test_a_block_runs_jobs_and_leaves_no_thread_and_no_connection(database: str,
         database,
         """
         for _ in range(2):
-            with Worker(url, concurrency=2) as worker:
+            with Worker(engine.url, concurrency=2) as worker:  # SQLAlchemy's own, password and all
                 (job,) = add(Telling())
                 assert done(job).thread.startswith("magik-performer-")
                 assert sorted(threads()) == [
@@ -244,7 +237,9 @@ def test_a_worker_that_is_refused_leaves_nothing_behind(database: str, effects: 
         refused("MAGIK_DATABASE_URL_INVALID", database_url="nonsense")
         refused("MAGIK_DATABASE_UNREACHABLE", database_url="postgresql://localhost:1/x")
         refused("MAGIK_SESSION_INVALID", session="nowhere:Session")
-        refused("MAGIK_POOL_SIZE_MISMATCH", session=sessionmaker(create_engine(url, pool_size=1, max_overflow=0)))
+        small = create_engine(url, pool_size=1, max_overflow=0)
+        refused("MAGIK_POOL_SIZE_MISMATCH", session=sessionmaker(small))
+        small.dispose()  # the application's own
         refused("MAGIK_SESSION_NOT_THREAD_KEYED", concurrency=1,
                 session=scoped_session(sessionmaker(engine), scopefunc=lambda: 1))
         with psycopg.connect(effects.dsn, autocommit=True) as connection:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session as OrmSession
 
 from tests.jobs.shop import Packing
+from tests.tools.asking import told
 from tests.tools.effects import Effects
 from tests.tools.waiting import until
-from tests.tools.workers import ROOT, WorkerProcess, environment
+from tests.tools.workers import WorkerProcess, environment
 
 NO_ARGUMENT = [sys.executable, "-m", "magik_sa.worker"]
 
@@ -129,7 +129,7 @@ def test_a_configured_schema_is_where_the_worker_looks(empty_database: str) -> N
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
     env = {"MAGIK_SCHEMA": name}
     whole = environment(empty_database, None, env)
-    subprocess.run([sys.executable, "-c", SCHEMA], env=whole, cwd=ROOT, check=True, timeout=60)
+    told([sys.executable, "-c", SCHEMA], env=whole)
     with WorkerProcess(empty_database, "tests.jobs.shop", env=env) as worker:
         worker.wait_ready()
         until(effects.count, what="the job in the other schema runs")

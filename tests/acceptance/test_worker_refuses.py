@@ -94,6 +94,26 @@ MODULES = {
             schedule = (Schedule(every="1h", name="eu"), Schedule(every="1h", name="EU"), Schedule(every="1h"))
             def perform(self, session): ...
         """,
+    "apart": """
+        from sqlalchemy import ForeignKey
+        from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+        from magik_sa import Job
+        class Base(DeclarativeBase): ...
+        class Fine(Job, policy="system"):
+            def perform(self, session): ...
+        class Order(Base):
+            __tablename__ = "orders"
+            id: Mapped[int] = mapped_column(primary_key=True)
+            job_id = mapped_column(ForeignKey("magik_jobs.id"))
+            job: Mapped[Job] = relationship()
+        """,
+    "mixed": """
+        from sqlalchemy.orm import DeclarativeBase
+        from magik_sa import Job
+        class Base(DeclarativeBase): ...
+        class Mixed(Base, Job, policy="system"):
+            def perform(self, session): ...
+        """,
     "sessions": """
         import contextvars, os
         from sqlalchemy import StaticPool, create_engine
@@ -107,6 +127,8 @@ MODULES = {
         requests = scoped_session(Session, scopefunc=request.get)
         small = sessionmaker(create_engine(url, pool_size=2, max_overflow=0))
         static = sessionmaker(create_engine(url, poolclass=StaticPool))
+        two_phases = sessionmaker(Session.kw["bind"], twophase=True)
+        not_begun = sessionmaker(Session.kw["bind"], autobegin=False)
         unbound = sessionmaker()
         lite = sessionmaker(create_engine("sqlite://"))
         asynchronous = async_sessionmaker(create_async_engine(url))
@@ -142,8 +164,10 @@ STARTS: dict[str, Start] = {
     "an error of two lines": Start([(IMPORT, "first line")], ("wordy",)),
     "three bad modules": Start([(IMPORT, "broken"), (IMPORT, "nowhere")], ("broken", "fine", "nowhere")),
     "a class declared wrongly": Start([("MAGIK_OPTION_UNKNOWN", "polcy")], ("misdeclared",)),
-    "a module without jobs": Start([("MAGIK_NO_JOBS", "No job class")], ("empty",)),
-    "no module": Start([("MAGIK_NO_JOBS", "No job class")], ()),
+    "a module without jobs": Start([("MAGIK_NO_JOBS", "No job class was declared in empty.")], ("empty",)),
+    "no module": Start([("MAGIK_NO_JOBS", "no module was named")], ()),
+    "two metadata objects, a key between": Start([(IMPORT, "could not find table 'magik_jobs'")], ("apart",)),
+    "two metadata objects, one class": Start([("MAGIK_NAME_RESERVED", "Base.registry")], ("mixed",)),
     "no policy": Start([(POLICY, "Lawless")], ("lawless", "fine")),
     "unknown verb": Start([("MAGIK_POLICY_UNKNOWN", "'setle'")], ("strange",)),
     "bad schedules": Start(
@@ -180,7 +204,7 @@ STARTS: dict[str, Start] = {
     "more than the server has": Start([("MAGIK_CONNECTION_BUDGET", "501 connections")], options={"concurrency": 500}),
     "bad locking URL": Start([(URL, "cannot be read")], options={"locking_url": "nonsense"}),
     "locking elsewhere": Start([(UNREACHABLE, "refused")], options={"locking_url": "postgresql://localhost:1/x"}),
-    "no tables": Start([("MAGIK_SCHEMA_MISSING", "search_path")], place="empty"),
+    "no tables": Start([("MAGIK_SCHEMA_MISSING", "search_path of the database ")], place="empty"),
     "tables elsewhere": Start([("MAGIK_SCHEMA_MISSING", "schema nowhere")], env={"MAGIK_SCHEMA": "nowhere"}),
     "schema ahead": Start([("MAGIK_SCHEMA_AHEAD", "version 99")], place="ahead"),
     "session: no colon": Start([("MAGIK_SESSION_INVALID", "sessions")], options={"session": "sessions"}),
@@ -188,6 +212,8 @@ STARTS: dict[str, Start] = {
     "session: no attribute": session("nothing", "MAGIK_SESSION_INVALID", "nothing"),
     "session: a number": session("number", "MAGIK_SESSION_INVALID", "int"),
     "session: a Session": session("one", "MAGIK_SESSION_INVALID", "Session"),
+    "session: two phases": session("two_phases", "MAGIK_SESSION_INVALID", "twophase=True"),
+    "session: not begun": session("not_begun", "MAGIK_SESSION_INVALID", "autobegin=False"),
     "session: not bound": session("unbound", "MAGIK_SESSION_INVALID", "engine"),
     "session: SQLite": session("lite", "MAGIK_SESSION_INVALID", "PostgreSQL"),
     "session: async": session("asynchronous", "MAGIK_SESSION_INVALID", "async_sessionmaker"),
@@ -205,6 +231,7 @@ STARTS: dict[str, Start] = {
     "no threads": Start([(SETTING, "concurrency='0'")], options={"concurrency": 0}),
     "bare number": Start([(SETTING, "poll-interval='5'")], options={"poll_interval": 5}),
     "bare number in the environment": Start([(SETTING, "poll-interval")], env={"MAGIK_POLL_INTERVAL": "5"}),
+    "queues in one word": Start([(SETTING, "--queue default --queue mail")], options={"queue": ["default,mail"]}),
     "long queue": Start([(SETTING, "queues")], options={"queue": ["q" * 500]}),
     "unknown word in pyproject": Start([(SETTING, "colour")], pyproject='[tool.magik_sa]\ncolour = "red"'),
     "bad pyproject": Start([(SETTING, "pyproject.toml")], pyproject="[tool.magik_sa\n"),

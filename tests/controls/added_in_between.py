@@ -1,5 +1,6 @@
 """A job is added at the worst moment: the worker has looked and found none, and has not raised its flag yet.
 
+Its transaction began before the look, and so it was due then: what asks for the jobs to come does not see it.
 With SECOND_LOOK=no the worker does not look once more when it has won the flag.
 """
 
@@ -20,7 +21,7 @@ def raise_flags(self: Idle) -> bool:
     if not added:
         added.append("Woken")
         with psycopg.connect(dsn_of(os.environ["MAGIK_DATABASE_URL"]), autocommit=True) as connection:
-            connection.execute("INSERT INTO magik_jobs (job_class) VALUES ('Woken')")
+            connection.execute("INSERT INTO magik_jobs (job_class, run_at) VALUES ('Woken', now() - '1 s'::interval)")
     return original(self) and os.environ["SECOND_LOOK"] == "yes"
 
 

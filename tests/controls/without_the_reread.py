@@ -5,7 +5,7 @@ from typing import Any
 
 from magik_sa.claim import Batch, Busy, Claims
 
-from . import work
+from . import replace, work
 
 original = Claims.claim
 
@@ -18,6 +18,10 @@ def claim(self: Claims, queue: str, n: int, known: Collection[str], busy: Busy, 
         self.connection.execute("COMMIT")
 
 
+def take_out() -> None:
+    replace(Claims, "claim", claim)
+
+
 if __name__ == "__main__":
-    Claims.claim = claim  # type: ignore[method-assign]
+    take_out()
     work()

@@ -1,4 +1,4 @@
-"""What a job has flushed is committed there and then, and not with its end."""
+"""What a Session has flushed is committed there and then, and not with the end of its transaction."""
 
 from typing import Any
 
@@ -8,11 +8,15 @@ from sqlalchemy.orm import Session
 from . import work
 
 
-@event.listens_for(Session, "after_flush")
-def _commit(session: Session, _: object) -> None:
+def commit(session: Session, _: object) -> None:
     driver: Any = session.connection().connection.driver_connection
     driver.commit()
 
 
+def take_out() -> None:
+    event.listen(Session, "after_flush", commit)
+
+
 if __name__ == "__main__":
+    take_out()
     work()

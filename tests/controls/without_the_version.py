@@ -4,24 +4,21 @@ import re
 from typing import Any
 
 from sqlalchemy import Engine, event
-from sqlalchemy.orm import Session
 
-from magik_sa import fence
-
-from . import work
+from . import without_the_word, work
 
 VERSION = re.compile(r" AND magik_jobs\.version = %\(\w+\)s(::\w+)?")
 
 
-@event.listens_for(Engine, "before_cursor_execute", retval=True)
-def _strip(_: Any, __: Any, statement: str, values: Any, ___: Any, ____: bool) -> tuple[str, Any]:
+def strip(_: Any, __: Any, statement: str, values: Any, ___: Any, ____: bool) -> tuple[str, Any]:
     return VERSION.sub("", statement), values
 
 
-def silent(session: Session) -> None:
-    """Say nothing of a lock that is lost."""
+def take_out() -> None:
+    event.listen(Engine, "before_cursor_execute", strip, retval=True)
+    without_the_word.take_out()  # the word would end one of two runs of a job before they met
 
 
 if __name__ == "__main__":
-    fence._committing = silent  # which would end one of two runs of a job before they met
+    take_out()
     work()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +25,9 @@ from alembic.runtime import plugins
 import magik_sa
 from magik_sa import alembic_plugin, migrations
 from magik_sa.migrations import autogenerate, installed_version
+from tests.tools import asking
 from tests.tools.installed import install
+from tests.tools.workers import environment
 
 ROOT = Path(__file__).parents[2]
 ALL = ["alembic.autogenerate.*", "magik_sa"]
@@ -81,8 +81,8 @@ class Project:
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url = folder, url
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("MAGIK", "PYTHON"))}
-        self.env |= install(folder / "installed") | {"DATABASE_URL": url}
+        self.env = environment(url, None, install(folder / "installed") | {"DATABASE_URL": url})
+        del self.env["MAGIK_DATABASE_URL"]
         (folder / "migrations" / "versions").mkdir(parents=True)
         ini = "[alembic]\nscript_location = %(here)s/migrations\nprepend_sys_path = .\npath_separator = os\n"
         (folder / "alembic.ini").write_text(ini)
@@ -93,17 +93,16 @@ class Project:
     def models(self, *parts: str) -> None:
         (self.folder / "models.py").write_text("\n".join(dedent(part) for part in parts))
 
-    def python(self, *arguments: str, fails: bool = False) -> str:
+    def python(self, *arguments: str, fails: bool = False, fresh: bool = True) -> str:
         command = [sys.executable, "-W", "error", *arguments]
-        done = subprocess.run(
-            command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=110, check=False
-        )
-        assert (done.returncode != 0) is fails, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        done = asking.run(command, cwd=self.folder, env=self.env, together=True, fresh=fresh)
+        said = done.stdout.decode()
+        assert (done.returncode != 0) is fails, said
+        return said
 
     def alembic(self, *lines: str, fails: bool = False) -> str:
         """One command after the other; what they printed."""
-        return self.python("-c", ONE_AFTER_THE_OTHER, *lines, fails=fails)
+        return self.python("-c", ONE_AFTER_THE_OTHER, *lines, fails=fails, fresh=False)
 
     def revision(self, name: str) -> str:
         (file,) = (self.folder / "migrations" / "versions").glob(f"*_{name}.py")

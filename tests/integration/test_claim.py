@@ -10,12 +10,17 @@ import psycopg
 import pytest
 
 from magik_sa import claim, names, wake
-from magik_sa.claim import Busy, Claims
+from magik_sa.claim import Busy, Claimed, Claims, walk
+from magik_sa.claim.unserved import unserved
 from magik_sa.server import connect_locking
 from tests.tools.sessions import ONE_KEY, advisory_locks
 from tests.tools.waiting import until
 
 NOBODY = Busy((), ())
+
+
+def ids(jobs: list[Claimed]) -> list[UUID]:
+    return [job.id for job in jobs]
 
 
 class Locking:
@@ -40,12 +45,6 @@ class Locking:
 
     def take(self, n: int, busy: Busy = NOBODY) -> claim.Batch:
         return self.claims.claim("default", n, ["Known"], busy)
-
-
-@pytest.fixture
-def app(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        yield connection
 
 
 @pytest.fixture
@@ -86,10 +85,10 @@ def test_without_the_fence_a_sort_locks_every_row(
     app: psycopg.Connection[Any], one: Locking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control of the test above."""
-    monkeypatch.setattr(claim, "WALK", claim.WALK.replace("OFFSET 0", ""))
+    monkeypatch.setattr(walk, "WALK", walk.WALK.replace("OFFSET 0", ""))
     fill(app, 500)
     force_sort(app)
-    assert len(one.claims.walk("default", 50, ["Known"], [])) == 50
+    assert len(one.claims.walks.walk("default", 50, ["Known"], [])) == 50
     assert one.locks == 500
 
 
@@ -133,7 +132,7 @@ def test_what_changed_between_walk_and_reread_is_dropped(
 ) -> None:
     """The walk's snapshot is older than its locks: only the second statement tells the truth."""
     fill(app, 5)
-    ids = one.claims.walk("default", 5, ["Known"], [])
+    ids = one.claims.walks.walk("default", 5, ["Known"], [])
     assert one.locks == 5
     app.execute(change)
     assert one.claims.reread(ids, ["Known"], ()).jobs == []
@@ -145,7 +144,7 @@ def test_rows_of_unknown_classes_cost_no_lock(app: psycopg.Connection[Any], one:
     fill(app, 20, "Unknown")
     fill(app, 1)
     assert len(one.take(10).jobs) == one.locks == 1
-    assert one.claims.unserved(["default"], ["Known"]) == ["Unknown"]
+    assert unserved(one.connection, one.claims.names, ["default"], ["Known"]) == ["Unknown"]
 
 
 def test_release_leaves_nothing(app: psycopg.Connection[Any], one: Locking) -> None:
@@ -178,10 +177,10 @@ def test_twins_of_a_key_do_not_run_beside_each_other_here(app: psycopg.Connectio
     assert (len(batch.jobs), len(batch.refused)) == (1, 1)
     assert one.locks == 2  # the job and its key
     again = one.take(1, Busy([batch.jobs[0].id], [batch.jobs[0].key_lock or 0]))
-    assert (again.jobs, again.refused) == ([], batch.refused)
+    assert (again.jobs, ids(again.refused)) == ([], ids(batch.refused))
     one.claims.release(batch.jobs)
     assert one.locks == 0
-    assert [job.id for job in one.take(2).jobs][:1] in ([batch.jobs[0].id], batch.refused)
+    assert ids(one.take(2).jobs)[:1] in (ids(batch.jobs), ids(batch.refused))
 
 
 def test_twins_of_a_key_do_not_run_beside_each_other_elsewhere(
@@ -208,7 +207,7 @@ def test_a_dead_workers_notes_tell_the_next_holder(app: psycopg.Connection[Any],
     fill(app, 3)
     jobs = one.take(3).jobs
     assert not any(job.interrupted or job.suspect for job in jobs)
-    one.claims.begun([jobs[0].id])
+    one.claims.notes.begun([jobs[0].id])
     one.die()
     again = {job.id: job for job in two.take(3).jobs}
     assert [again[job.id].interrupted for job in jobs] == [True, False, False]
@@ -221,7 +220,7 @@ def test_a_dead_workers_notes_tell_the_next_holder(app: psycopg.Connection[Any],
 def test_a_recorded_failure_is_no_interruption(app: psycopg.Connection[Any], one: Locking, two: Locking) -> None:
     """Killed between the commit of a failure and the delete of its note."""
     fill(app, 1)
-    one.claims.begun([one.take(1).jobs[0].id])
+    one.claims.notes.begun([one.take(1).jobs[0].id])
     app.execute("UPDATE magik_jobs SET failed_at = clock_timestamp(), error_count = 1")
     one.die()
     assert [(job.interrupted, job.suspect) for job in two.take(1).jobs] == [(False, True)]
@@ -230,10 +229,10 @@ def test_a_recorded_failure_is_no_interruption(app: psycopg.Connection[Any], one
 def test_given_back_a_suspect_stays_one(app: psycopg.Connection[Any], one: Locking, two: Locking) -> None:
     fill(app, 2)
     began = one.take(2).jobs[0]
-    one.claims.begun([began.id])
+    one.claims.notes.begun([began.id])
     one.die()
     taken = two.take(2).jobs
-    two.claims.begun([job.id for job in taken])
+    two.claims.notes.begun([job.id for job in taken])
     two.claims.give_back(taken)
     assert two.locks == 0
     again = {job.id: job.interrupted for job in two.take(2).jobs}
@@ -254,4 +253,25 @@ def test_after_a_reconnect_jobs_are_taken_again_unless_stolen(
     back.claims.release([job for job in jobs if job.id in ours])
     assert back.locks == 0
     assert {worker for _, worker, _ in noted(app)} == {"two"}
+    back.connection.close()
+
+
+def test_after_a_crash_of_the_server_which_empties_the_notes_jobs_are_taken_again(
+    app: psycopg.Connection[Any], one: Locking, two: Locking, dsn: str
+) -> None:
+    """Not those that another worker has by now, or had when it died: of these there is a note."""
+    fill(app, 4)
+    jobs = one.take(4).jobs
+    one.die()
+    app.execute("TRUNCATE magik_claims")
+    died = two.take(1).jobs[0].id
+    two.die()
+    three = Locking(dsn, "three")
+    known = {died, *(job.id for job in three.claims.claim("default", 2, ["Known"], Busy([died], ())).jobs)}
+    back = Locking(dsn, "back")
+    ours = back.claims.take_again(jobs, [one.claims.owner])
+    assert ours == {job.id for job in jobs} - known
+    assert back.locks == len(ours) == 1
+    assert {(worker, begun) for id, worker, begun in noted(app) if id in ours} == {("back", True)}
+    three.connection.close()
     back.connection.close()

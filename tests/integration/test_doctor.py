@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+import re
+from contextlib import ExitStack, closing
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, NullPool, create_engine, make_url
+from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session
 
-from magik_sa.asking import Asking
-from magik_sa.doctor import Finding, Limits, Severity, Subject, examine
-from magik_sa.url import conninfo
-from tests.jobs.lasting import Lasting
+from magik_sa.doctor import Finding, Severity
+from tests.jobs.lasting import Lasting, LastingInSession
 from tests.tools import pooler
 from tests.tools.cluster import Cluster
 from tests.tools.effects import Effects
+from tests.tools.examined import finding, run, snapshot, warned
 from tests.tools.pooler import Pooler
 from tests.tools.proxy import Proxy
 from tests.tools.schema import migrate
@@ -28,31 +27,6 @@ from tests.tools.workers import WorkerProcess, dsn_of
 
 INSTANT = timedelta(milliseconds=1)
 LASTING = "tests.jobs.lasting"
-
-
-def finding(database: str, name: str, locking: str | None = None, **limits: Any) -> Finding:
-    """One of all findings."""
-    given = {"prepare_threshold": None, "application_name": "magik_sa doctor"}
-    engine = create_engine(database, poolclass=NullPool, connect_args=given)
-    with engine.connect() as connection:
-        found = examine(Subject(Asking(connection, 15), conninfo(locking or database), Limits(**limits)))
-    (one,) = [each for each in found if each.name == name]
-    return one
-
-
-def run(dsn: str, *statements: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement.encode())
-
-
-@contextmanager
-def snapshot(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """A session that keeps looking at the database as it is now."""
-    with closing(psycopg.connect(dsn, application_name="reporting")) as connection:
-        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        connection.execute("SELECT count(*) FROM magik_jobs")
-        yield connection
 
 
 # ---- vacuum ---------------------------------------------------------------------------------------------------------
@@ -94,13 +68,10 @@ def test_dead_tuples_are_named_until_they_are_cleaned_away(database: str, dsn: s
         run(dsn, *found.sql)
         assert finding(database, "dead_tuples").severity is Severity.WARNING, "while somebody looks at them"
         holder = finding(database, "oldest_transaction", oldest_transaction=INSTANT)
-    run(dsn, *holder.sql, *found.sql)
+    run(dsn, *holder.sql)
+    until(lambda: finding(database, "oldest_transaction", oldest_transaction=INSTANT).severity is Severity.OK)
+    run(dsn, *found.sql)
     assert until(lambda: not warned(database, "dead_tuples"))
-
-
-def warned(database: str, name: str) -> Finding | None:
-    found = finding(database, name)
-    return found if found.severity is Severity.WARNING else None
 
 
 # ---- room -----------------------------------------------------------------------------------------------------------
@@ -134,13 +105,48 @@ def test_more_workers_than_the_lock_table_has_room_for_are_named() -> None:
             assert finding(cluster.url(), "locks").severity is Severity.OK
 
 
+SESSIONS = """
+import os
+
+from sqlalchemy import create_engine
+from sqlalchemy.orm import sessionmaker
+
+
+def on(**pool):
+    return sessionmaker(create_engine(os.environ["MAGIK_DATABASE_URL"], **pool))
+
+
+surplus, unlimited, mended = on(pool_size=2, max_overflow=3), on(max_overflow=-1), on(pool_size=2, max_overflow=0)
+"""
+
+
+def test_a_pool_that_is_larger_than_a_worker_needs_is_named_until_it_is_not(database: str, tmp_path: Path) -> None:
+    (tmp_path / "pools.py").write_text(SESSIONS)
+
+    def worker(session: str) -> WorkerProcess:
+        return WorkerProcess(database, LASTING, concurrency=2, path=tmp_path, session=session)
+
+    with ExitStack() as stack:
+        larger, unlimited = [stack.enter_context(worker(f"pools:{name}")) for name in ("surplus", "unlimited")]
+        larger.wait_ready()
+        unlimited.wait_ready()
+        found = finding(database, "pools")
+        pools = {each["name"].split(":")[1]: (each["threads"], each["pool"]) for each in found.measured["workers"]}
+        assert pools == {str(larger.pid): (2, 5), str(unlimited.pid): (2, None)}
+        assert found.severity is Severity.NOTE
+        assert re.fullmatch(rf"the pool of the worker \S+:{larger.pid} gives 5 connections, .* for 2", found.said)
+        assert re.search(rf"\(pool_size=2, max_overflow=0 for \S+:{larger.pid}\)", found.remedy)
+        assert larger.terminate() == 0
+        stack.enter_context(worker("pools:mended")).wait_ready()
+        mended = finding(database, "pools")
+        assert (mended.severity, len(mended.measured["workers"])) == (Severity.OK, 2)
+
+
 # ---- the way --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.pgbouncer
+@pooler.needed
 def test_a_pooler_that_lends_sessions_is_named_until_the_locks_go_round_it(database: str) -> None:
-    if pooler.program() is None:
-        pytest.skip("pgbouncer is not installed")
     with Pooler(database, "transaction") as between:
         found = finding(between.url, "pooler")
         assert (found.severity, found.measured) == (Severity.CRITICAL, {"sessions_last": False})
@@ -191,12 +197,13 @@ def test_who_blocks_the_row_of_a_job_is_named_until_it_ends(
     database: str, dsn: str, engine: Engine, effects: Effects
 ) -> None:
     with Session(engine) as session, session.begin():
-        session.add_all([Lasting(), *[Lasting(queue="others") for _ in range(20)]])
+        session.add_all([LastingInSession(seconds=1), *[Lasting(queue="others") for _ in range(20)]])
     with ExitStack() as stack:
         blocking = stack.enter_context(closing(psycopg.connect(dsn, application_name="import script")))
-        blocking.execute("SELECT FROM magik_jobs WHERE queue = 'default' FOR UPDATE")
         worker = stack.enter_context(WorkerProcess(database, LASTING, concurrency=2, queue=["default", "others"]))
         worker.wait_ready()
+        until(effects.count)
+        blocking.execute("SELECT FROM magik_jobs WHERE queue = 'default' FOR UPDATE")
         until(lambda: effects.finished() == 21, 20, what="all have run, and one cannot end")
         (waiting,) = until(lambda: pids(dsn, "%performer", query="DELETE FROM magik_jobs%"))
         found = until(lambda: blocked(database))

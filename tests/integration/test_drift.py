@@ -70,7 +70,8 @@ def test_nothing_is_missing_after_a_migration(connection: Connection) -> None:
         ("DROP INDEX magik_jobs_key", "index magik_jobs_key (missing)"),
         ("DROP TRIGGER magik_jobs_added ON magik_jobs", "trigger magik_jobs_added (missing)"),
         ("ALTER TABLE magik_jobs DISABLE TRIGGER magik_jobs_changed", "trigger magik_jobs_changed (disabled)"),
-        ("DROP TABLE magik_queues", "table magik_queues (missing)"),
+        ("DROP TABLE magik_queues", "table magik_queues (missing), trigger magik_queues_changed (missing)"),
+        ("ALTER TABLE magik_queues DISABLE TRIGGER magik_queues_changed", "trigger magik_queues_changed (disabled)"),
         ("DROP TABLE magik_workers, magik_effects", "table magik_workers (missing), table magik_effects (missing)"),
         (
             "CREATE OR REPLACE FUNCTION magik_jobs_added() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'",

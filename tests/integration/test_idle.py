@@ -8,9 +8,11 @@ import psycopg
 import pytest
 
 from magik_sa import names
+from magik_sa.claim.walk import Walks
 from magik_sa.server import connect_locking
-from magik_sa.worker.idle import Idle
+from magik_sa.worker.idle import Idle, Look
 from tests.tools.sessions import TWO_KEYS, advisory_locks
+from tests.tools.waiting import until
 
 
 class Waiting:
@@ -20,7 +22,8 @@ class Waiting:
         self.connection = connect_locking(dsn, app_name)
         found = names.find(self.connection, None)
         self.connection.execute(f"LISTEN {found.channel}".encode())
-        self.idle = Idle(self.connection, found, ["mail", "payments"], 5.0)
+        self.walks = Walks(self.connection, found)
+        self.idle = Idle(self.connection, found, ["mail", "payments"], 5.0, self.walks)
 
     def heard(self) -> list[str]:
         """The queues that somebody has told of by now."""
@@ -91,3 +94,23 @@ def pause(waiting: Waiting) -> float:
     waiting.idle.tick(["Any"])  # the look for dead workers, which would be due at once
     waiting.idle.settle(["Any"])
     return waiting.idle.seconds()
+
+
+def test_a_job_whose_time_comes_between_the_walk_and_the_look_ahead_is_seen_by_the_look(dsn: str, one: Waiting) -> None:
+    """The walk was too early for it, and its time is over when it is asked what comes next."""
+    with psycopg.connect(dsn, autocommit=True) as app:
+        app.execute(
+            "INSERT INTO magik_jobs (job_class, queue, run_at) VALUES ('Known', 'mail', clock_timestamp() + '0.2 s')"
+        )
+        assert one.walks.walk("mail", 1, ["Known"], []) == []
+        until(lambda: app.execute("SELECT run_at < clock_timestamp() FROM magik_jobs").fetchone() == (True,))
+    one.idle.settle(["Known"])
+    assert (one.idle.seconds(), one.idle.tick(["Known"])) == (0, Look.DUE)
+
+
+def test_what_was_due_at_the_walk_and_not_taken_is_no_reason_to_look_again(dsn: str, one: Waiting) -> None:
+    with psycopg.connect(dsn, autocommit=True) as app:
+        app.execute("INSERT INTO magik_jobs (job_class, queue) VALUES ('Known', 'mail')")
+    assert len(one.walks.walk("mail", 1, ["Known"], [])) == 1  # it runs here
+    one.idle.settle(["Known"])
+    assert one.idle.tick(["Known"]) is Look.NO

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, NullPool, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session as OrmSession
 
 from magik_sa import Job
-from tests.jobs.lending import CLOSED, LEFT, Following, LeavingBehind
+from magik_sa.lent import Lent
+from tests.jobs.lending import CLOSED, LEFT, SPOILT, Following, LeavingBehind, Writing
+from tests.tools.proxy import Proxy
 from tests.tools.waiting import until
 from tests.tools.workers import WorkerProcess
 
@@ -69,6 +72,18 @@ def test_what_a_job_has_set_there_keeps_nobody_from_recording_its_end(bench: Ben
     assert failed == {}
 
 
+def test_what_a_job_leaves_on_the_servers_side_is_its_own_failure_and_nobody_elses(bench: Bench) -> None:
+    """Neither its outcome nor the next job's could be written on that connection."""
+    leaving = {how: (LeavingBehind(how=how), Following(), LeavingBehind(how=how, fails=True)) for how in SPOILT}
+    failed = bench.run(*(job for three in leaving.values() for job in three), Following())
+    said = {how: [failed.pop(job.id, None) for job in jobs] for how, jobs in leaving.items()}
+    assert [errors[1:] for errors in said.values()] == [[None, "RuntimeError: as told"]] * 2
+    assert 'relation "magik_jobs" does not exist' in (said["a search_path"][0] or "")
+    assert "read-only transaction" in (said["read only"][0] or "")
+    assert failed == {}
+    assert "unrecorded" not in bench.worker.stderr()
+
+
 def test_a_connection_that_a_job_has_closed_is_replaced(bench: Bench) -> None:
     """The thread lives, and the job has failed if that threw away what it had not committed."""
     closing = {how: (LeavingBehind(how=how), LeavingBehind(how=how, fails=True), Following()) for how in CLOSED}
@@ -92,3 +107,25 @@ def test_a_connection_left_as_it_was_is_the_same_for_the_next(bench: Bench) -> N
     before = bench.ask(query)
     bench.run(*(LeavingBehind(how="nothing") for _ in range(5)))
     assert bench.ask(query) == before
+
+
+def test_a_session_that_a_job_has_kept_is_of_no_use_when_it_has_ended(bench: Bench) -> None:
+    """Nor to a thread that it has left behind: the Connection is the next job's."""
+    assert bench.run(LeavingBehind(how="keeping its Session"), Writing()) == {}
+    assert bench.notes() == ["MAGIK_SESSION_CLOSED"]
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_where_nothing_can_be_connected_at_first_it_is_when_it_is_wanted_again(database: str, driver: str) -> None:
+    """A server that goes away between the boot of a worker and the start of its threads ends none of them."""
+    url = make_url(database).set(drivername=f"postgresql+{driver}")
+    with Proxy(url.host or "", url.port or 5432) as proxy:
+        proxy.refuse()
+        lent = Lent(create_engine(url.set(host="127.0.0.1", port=proxy.port), poolclass=NullPool))
+        with pytest.raises(OperationalError):
+            lent.take()
+        assert not lent.is_open()
+        lent.renew()
+        proxy.accept()
+        assert lent.take().scalar(text("SELECT 1")) == 1
+        lent.close()

@@ -15,6 +15,7 @@ from sqlalchemy import NullPool, create_engine, inspect, text
 
 from magik_sa.migrations import installed_version
 from magik_sa.names import quoted, table
+from tests.tools import asking
 from tests.tools.dump import apply, dump
 
 ROOT = Path(__file__).parents[2]
@@ -23,18 +24,11 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 def alembic(*arguments: str, cwd: Path = ROOT, fails: bool = False, env: Mapping[str, str] = NOTHING) -> str:
     """``python -m alembic …`` as a shell would run it there; what it printed."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAGIK", "PYTHON"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "alembic", *arguments],
-        cwd=cwd,
-        env={**inherited, "PYTHONPATH": str(ROOT), **env},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert (done.returncode != 0) is fails, done.stderr
-    return done.stderr if fails else done.stdout
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAGIK")}
+    ours = {**inherited, "PYTHONPATH": str(ROOT), **env}
+    done = asking.run([sys.executable, "-m", "alembic", *arguments], cwd=cwd, env=ours)
+    assert (done.returncode != 0) is fails, done.stderr.decode()
+    return (done.stderr if fails else done.stdout).decode()
 
 
 def version(url: str) -> int:

@@ -15,9 +15,10 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import sessionmaker
 
-from magik_sa import Schedule, bulk_enqueue, context, recurring, timetable
+from magik_sa import Schedule, bulk_enqueue, context, timetable, tries
 from magik_sa.claim import Busy
 from magik_sa.outcome import Outcome
+from magik_sa.ticks import fire, look
 from magik_sa.timeout import Limits
 from magik_sa.timetable import Entry
 from tests.integration.test_run import Bench
@@ -93,8 +94,11 @@ def ticked(house: House, words: dict[str, Any]) -> None:
     entry = Entry("shop.optioned", Optioned, schedule, json.dumps(schedule.declaration()))
     timetable.write(house.bench.connection, {"shop.optioned": Optioned}, {entry.name: entry}, no_tick)
     house.app.execute("UPDATE magik_job_schedules SET next_run_at = now()")
-    (tick,) = recurring.look(house.bench.connection, {entry.name: entry})
-    assert recurring.fire(tick, house.bench.sessions, house.bench.connection, Limits()) == 1
+    (tick,) = look(house.bench.connection, {entry.name: entry})
+    begun = tries.begin(tick, house.bench.connection)
+    assert begun is not None
+    assert begun.note is not None
+    assert fire(tick, begun.note, house.bench.sessions, house.bench.connection, Limits()) == 1
 
 
 def tried_again(house: House, words: dict[str, Any]) -> None:

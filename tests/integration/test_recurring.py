@@ -10,14 +10,18 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from psycopg.adapt import Loader
+from psycopg.types.numeric import FloatLoader
+from psycopg.types.string import TextLoader
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from magik_sa import EnqueueError, Job, Schedule, recurring, timetable
+from magik_sa import EnqueueError, Job, Schedule, recurring, timetable, tries
 from magik_sa.job_session import for_runs
-from magik_sa.recurring import Contended, ScheduleFailed, Tick
+from magik_sa.ticks import Contended, ScheduleFailed, Tick, look
+from magik_sa.ticks import fire as claim
 from magik_sa.timeout import Limits
 from magik_sa.timetable import Entry, moment
 
@@ -96,7 +100,18 @@ def due(connection: Connection, to: str = "now() - interval '90 min'") -> None:
 
 
 def ticks(connection: Connection, *entries: Entry) -> list[Tick]:
-    return recurring.look(connection, table(*entries or (MINE,)))
+    return look(connection, table(*entries or (MINE,)))
+
+
+def fire(tick: Tick, sessions: scoped_session[OrmSession], connection: Connection) -> int | None:
+    """As the scheduler does, of whose try nothing is left."""
+    begun = tries.begin(tick, connection)
+    if begun is None or begun.note is None:
+        return None
+    try:
+        return claim(tick, begun.note, sessions, connection, LIMITS)
+    finally:
+        tries.end(tick.entry, begun.note, connection)
 
 
 # ---- rows
@@ -208,8 +223,8 @@ def test_a_tick_is_claimed_once_with_its_job_and_the_next_is_on_the_grid(
     (tick,) = ticks(connection)
     assert tick.seconds == pytest.approx(-5400, abs=60)
     before = rows(connection)[MINE.name][1]
-    assert recurring.fire(tick, sessions, connection, LIMITS) == 1
-    assert recurring.fire(tick, sessions, connection, LIMITS) is None
+    assert fire(tick, sessions, connection) == 1
+    assert fire(tick, sessions, connection) is None
     ((after, last),) = ask(
         connection, "SELECT next_run_at, last_run_at > now() - interval '1 min' FROM magik_job_schedules"
     )
@@ -234,7 +249,7 @@ def test_a_tick_that_is_not_as_it_was_seen_is_not_claimed(
     due(connection)
     (tick,) = ticks(connection)
     ask(connection, f"UPDATE magik_job_schedules SET {change[1]}")
-    assert recurring.fire(tick, sessions, connection, LIMITS) is None
+    assert fire(tick, sessions, connection) is None
     assert ask(connection, "SELECT FROM magik_jobs") == []
 
 
@@ -245,10 +260,10 @@ def test_what_was_computed_before_a_long_freeze_is_not_claimed(
     write(MINE)
     due(connection)
     (tick,) = ticks(connection)
-    frozen = tick._replace(now=Decimal(tick.at))
+    frozen = tick._replace(now=tick.at)
     assert frozen.following() < moment(tick.now)
-    assert recurring.fire(frozen, sessions, connection, LIMITS) is None
-    assert recurring.fire(tick, sessions, connection, LIMITS) == 1
+    assert fire(frozen, sessions, connection) is None
+    assert fire(tick, sessions, connection) == 1
 
 
 def test_a_schedule_that_another_worker_is_busy_with_is_passed_over(
@@ -259,7 +274,7 @@ def test_a_schedule_that_another_worker_is_busy_with_is_passed_over(
     (tick,) = ticks(connection)
     with engine.begin() as busy:
         busy.execute(text("SELECT FROM magik_job_schedules FOR UPDATE"))
-        assert recurring.fire(tick, sessions, connection, LIMITS) is None
+        assert fire(tick, sessions, connection) is None
 
 
 def test_a_schedule_that_fails_leaves_its_tick(
@@ -279,22 +294,26 @@ def test_a_schedule_that_fails_leaves_its_tick(
     due(connection)
     (tick,) = ticks(connection)
     with pytest.raises(ScheduleFailed) as caught:
-        recurring.fire(tick, sessions, connection, LIMITS)
+        fire(tick, sessions, connection)
     assert isinstance(caught.value.__cause__, KeyboardInterrupt)
     assert [left.at for left in ticks(connection)] == [tick.at]
     assert ask(connection, "SELECT FROM magik_jobs") == []
 
 
+@pytest.mark.parametrize("below", [False, True])
 def test_an_on_schedule_that_commits_keeps_neither_its_tick_nor_half_of_its_jobs(
     connection: Connection,
     write: Callable[..., None],
     sessions: scoped_session[OrmSession],
     monkeypatch: pytest.MonkeyPatch,
+    below: bool,
 ) -> None:
+    """The Session, or the Connection below it."""
+
     def commit(session: OrmSession) -> Iterator[Job]:
         with session.begin_nested():
             yield Hourly()
-        session.commit()
+        (session.connection() if below else session).commit()
         yield Hourly()
 
     monkeypatch.setattr(Hourly, "on_schedule", commit)
@@ -302,7 +321,7 @@ def test_an_on_schedule_that_commits_keeps_neither_its_tick_nor_half_of_its_jobs
     due(connection)
     (tick,) = ticks(connection)
     with pytest.raises(ScheduleFailed) as caught:
-        recurring.fire(tick, sessions, connection, LIMITS)
+        fire(tick, sessions, connection)
     assert "MAGIK_ON_SCHEDULE_INVALID" in str(caught.value.__cause__)
     assert [left.at for left in ticks(connection)] == [tick.at]
     assert ask(connection, "SELECT FROM magik_jobs") == []
@@ -342,7 +361,7 @@ def test_a_serialization_failure_is_no_fault_of_the_schedule(
         due(connection)
         (tick,) = ticks(connection)
         with pytest.raises(Contended):
-            recurring.fire(tick, sessions, connection, LIMITS)
+            fire(tick, sessions, connection)
         assert [left.at for left in ticks(connection)] == [tick.at]
     own.dispose()
 
@@ -365,10 +384,10 @@ def hurry(connection: Connection, sessions: scoped_session[OrmSession]) -> None:
         )
     found = ticks(connection, *entries)
     assert [tick.entry.name[-1] for tick in found] == ["b", "c", "d"]
-    assert [recurring.fire(tick, sessions, connection, LIMITS) for tick in found] == [1, 1, 1]
+    assert [fire(tick, sessions, connection) for tick in found] == [1, 1, 1]
     later = "SELECT name FROM magik_job_schedules WHERE next_run_at > now() AND next_run_at <= now() + interval '1 h'"
     assert len(ask(connection, later)) == 3
-    assert moment(Decimal("-Infinity")) == datetime(1970, 1, 1, tzinfo=UTC)
+    assert moment("-Infinity") == datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
@@ -385,9 +404,25 @@ def test_the_sessions_settings_change_nothing(database: str, driver: str, settin
         due(connection, "'2026-10-25 00:30:00.123456+00'")
         (tick,) = ticks(connection)
         assert tick.moment == datetime(2026, 10, 25, 0, 30, 0, 123456, tzinfo=UTC)
-        assert recurring.fire(tick, sessions, connection, LIMITS) == 1
+        assert fire(tick, sessions, connection) == 1
         ((on_grid,),) = ask(connection, "SELECT extract(epoch FROM next_run_at) % 3600 FROM magik_job_schedules")
         assert on_grid == Decimal("1800.123456")
+    engine.dispose()
+
+
+@pytest.mark.parametrize("loader", [FloatLoader, TextLoader])
+def test_the_application_reads_numbers_as_it_likes(database: str, loader: type[Loader]) -> None:
+    engine = create_engine(database)
+    event.listen(engine, "connect", lambda dbapi, _: dbapi.adapters.register_loader("numeric", loader))
+    sessions = for_runs(scoped_session(sessionmaker(engine)))
+    with engine.connect() as connection:
+        timetable.write(connection, KNOWN, table(MINE), refuse)
+        due(connection)
+        (tick,) = ticks(connection)
+        assert fire(tick, sessions, connection) == 1
+        with connection.begin():
+            assert recurring.pause(connection, MINE.name, "ada")
+            assert recurring.resume(connection, MINE.name)
     engine.dispose()
 
 

@@ -166,6 +166,20 @@ def test_discarded_keeps_its_work_and_is_a_dead_letter(bench: Bench, engine: Eng
     assert notes(engine) == ["before", "told the account is closed"]
 
 
+def test_a_serialization_failure_is_tried_again_at_once_and_from_then_on_in_the_usual_time(
+    bench: Bench, engine: Engine, Session: Session
+) -> None:
+    """Ten threads on one row, all of them at once again and again, would use up their tries within a second."""
+    add(Session, endings.BrokenOff())
+    waits = []
+    for _ in range(3):
+        assert bench.next() is Outcome.RETRY
+        (row,) = rows(engine)
+        waits.append(row.run_at - row.failed_at)
+        execute(engine, "UPDATE magik_jobs SET run_at = now()")()
+    assert waits == [timedelta(0), timedelta(minutes=10), timedelta(minutes=10)]
+
+
 def test_failed_is_tried_again_and_then_expires(bench: Bench, engine: Engine, Session: Session) -> None:
     add(Session, endings.Broken())
     assert bench.next() is Outcome.RETRY
@@ -219,6 +233,12 @@ def test_the_policy_is_asked_with_the_context_of_the_enqueue(
     assert [row.last_error.split(":")[1].strip() for row in rows(engine)] == (
         [] if actor == "ada" else ["MAGIK_POLICY_DENIED"]
     )
+
+
+def test_what_a_policy_adds_is_committed_though_it_says_no(bench: Bench, engine: Engine, Session: Session) -> None:
+    add(Session, endings.Witnessed())
+    assert bench.next() is Outcome.EXPIRED
+    assert [(row.job_class, row.expired_at is None) for row in rows(engine)] == [("Witnessed", False), ("Chunk", True)]
 
 
 def test_a_policy_that_does_not_decide_is_a_failure_of_the_job_and_no_leave(

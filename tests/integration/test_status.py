@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,13 +12,16 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from magik_sa.asking import SETTINGS, Asking
-from magik_sa.claim import Claims
+from magik_sa.claim import Busy, Claims
 from magik_sa.errors import BootError
-from magik_sa.migrations.place import located
+from magik_sa.home import located
 from magik_sa.names import find
+from magik_sa.outcome import Outcome
 from magik_sa.status import questions, status
 from magik_sa.status.figures import Queue, Status
 from magik_sa.wake import Flag, raise_flag, register
+from magik_sa.worker.letters import Ended
+from magik_sa.worker.tally import TOLD_EVERY, Tally, publish
 from tests.tools.sessions import terminate
 
 Tell = Callable[..., None]
@@ -92,7 +96,7 @@ def test_each_state_is_counted_by_queue(connection: Connection, tell: Tell) -> N
 
 def test_what_is_claimed_runs_and_is_not_ready(connection: Connection, tell: Tell, worker: Claims) -> None:
     add(tell, 5, run_at="now() - interval '1 min'")
-    ids = worker.walk("default", 2, ["Any"], [])
+    ids = worker.walks.walk("default", 2, ["Any"], [])
     before = queue(asked(connection))
     assert (before.ready, before.running) == (5, 0), "a lock without a note may be anybody's"
     worker.reread(ids, ["Any"], [])
@@ -103,8 +107,8 @@ def test_what_is_claimed_runs_and_is_not_ready(connection: Connection, tell: Tel
 
 def test_a_note_without_its_lock_is_no_running_job(connection: Connection, tell: Tell, worker: Claims) -> None:
     add(tell, 2)
-    batch = worker.reread(worker.walk("default", 2, ["Any"], []), ["Any"], [])
-    worker.unlock([job.id for job in batch.jobs])
+    batch = worker.reread(worker.walks.walk("default", 2, ["Any"], []), ["Any"], [])
+    worker.locks.unlock([job.id for job in batch.jobs])
     assert (queue(asked(connection)).ready, queue(asked(connection)).running) == (2, 0)
 
 
@@ -112,7 +116,7 @@ def test_the_oldest_is_the_one_that_has_been_due_for_the_longest_and_is_not_clai
     connection: Connection, tell: Tell, worker: Claims
 ) -> None:
     add(tell, run_at="now() - interval '3 h'")
-    worker.reread(worker.walk("default", 1, ["Any"], []), ["Any"], [])
+    worker.reread(worker.walks.walk("default", 1, ["Any"], []), ["Any"], [])
     add(tell, run_at="now() - interval '2 h'", priority="200")
     add(tell, run_at="now() - interval '1 h'", priority="1")
     add(tell, run_at="now() - interval '4 h'", expired_at="now()")
@@ -208,8 +212,104 @@ def test_jobs_that_a_waiting_worker_leaves_are_of_a_class_that_it_does_not_know(
     assert raise_flag(worker.connection, worker.names, "mail") is Flag.OURS
     assert [each.why for each in asked(connection).unserved or ()] == ["passed_over"]
     add(tell, 1)
-    worker.reread(worker.walk("default", 1, ["Any"], []), ["Any"], [])
+    worker.reread(worker.walks.walk("default", 1, ["Any"], []), ["Any"], [])
     assert asked(connection).unserved == [], "another of its threads may come to them"
+
+
+# ---- what has ended -------------------------------------------------------------------------------------------------
+
+
+def tallied(worker: Claims, tell: Tell, **ends: Outcome) -> Tally:
+    """A job of each of these queues has ended so."""
+    tally = Tally(["default", "mail"])
+    for name, outcome in ends.items():
+        add(tell, queue=name)
+        (job,) = worker.claim(name, 1, ["Any"], Busy((), ())).jobs
+        tally.note(Ended(job, outcome))
+    return tally
+
+
+def test_what_workers_have_ended_in_the_last_minute_is_told_by_queue(
+    connection: Connection, tell: Tell, worker: Claims
+) -> None:
+    add(tell, queue="reports")
+    assert queue(asked(connection), "mail").ended_last_minute == 0, "nothing yet, and somebody is there to say so"
+    publish(worker.connection, worker.names, worker.owner, tallied(worker, tell, mail=Outcome.EXPIRED))
+    found = asked(connection)
+    assert [(each.name, each.ended_last_minute) for each in found.queues or ()] == [
+        ("default", 0),
+        ("mail", 1),
+        ("reports", None),
+    ]
+    assert [each.ended for each in found.workers or ()] == [[0, 1]]
+    tell("UPDATE magik_workers SET backend_start = now()")
+    assert queue(asked(connection), "mail").ended_last_minute is None, "nobody is alive to say so"
+
+
+@pytest.mark.parametrize("outcome", [each for each in Outcome if each not in (Outcome.FINISHED, Outcome.EXPIRED)])
+def test_a_run_after_which_the_job_is_still_there_has_ended_nothing(
+    tell: Tell, worker: Claims, outcome: Outcome
+) -> None:
+    assert tallied(worker, tell, default=outcome).seconds(time.monotonic()) is None
+
+
+@pytest.mark.parametrize(
+    ("since", "counted"),
+    [
+        ([0, 15, 30, 45, 60], 1 + 2 + 4 + 8),
+        ([14, 29, 44, 59, 74], 1 + 2 + 4 + 8),  # the minute until it was last said: more may have ended since
+        ([16, 31, 46, 61, 76], 1 + 2 + 4),  # nothing has: it would have been said
+        ([59, 74, 89, 104, 119], 1),
+        ([61, 76, 91, 106, 121], 0),
+    ],
+)
+def test_a_minute_is_counted_until_it_was_last_said_and_then_grows_old(
+    connection: Connection, tell: Tell, worker: Claims, since: list[int], counted: int
+) -> None:
+    said = "ARRAY(SELECT now() - s * interval '1 s' FROM unnest(%s::int[]) WITH ORDINALITY u (s, n) ORDER BY n)"
+    ended = [[1, 100], [2, 100], [4, 100], [8, 100], [16, 100]]
+    tell(f"UPDATE magik_workers SET ended_at = {said}, ended = %s::int[]", since, ended)
+    assert queue(asked(connection)).ended_last_minute == counted
+
+
+@pytest.mark.parametrize(
+    "row", ["'{infinity}', '{{1,1}}'", "'{NULL}', '{{1,1}}'", "'{2020-01-01}', NULL", "NULL, '{7}'", "'{}', '{}'"]
+)
+def test_a_row_by_hand_keeps_nobody_from_an_answer(
+    connection: Connection, tell: Tell, worker: Claims, row: str
+) -> None:
+    tell(f"UPDATE magik_workers SET (ended_at, ended) = ({row})")
+    assert asked(connection).unknown == {}
+
+
+def test_what_has_ended_is_said_at_once_and_then_every_fifteen_seconds_while_there_is_more(
+    tell: Tell, worker: Claims
+) -> None:
+    tally, begun = tallied(worker, tell, default=Outcome.FINISHED), 1000.0
+    add(tell, queue="mail")
+    (job,) = worker.claim("mail", 1, ["Any"], Busy((), ())).jobs
+    assert tally.seconds(begun) == 0
+    assert [*tally.telling(begun)] == [(0, [1, 0])]
+    assert tally.seconds(begun + 1) is None, "an idle worker has nothing to say"
+    tally.note(Ended(job, Outcome.FINISHED))
+    assert tally.seconds(begun + 1) == 14
+    assert [*tally.telling(begun + 15)] == [(0, [0, 1]), (15, [1, 0])]
+    tally.note(Ended(job, Outcome.FINISHED))
+    assert [*tally.telling(begun + 74)] == [(0, [0, 1]), (59, [0, 1])], "nothing is kept for longer than a minute"
+    tally.unsaid()
+    assert tally.seconds(begun + 75) == 14, "somebody has the table locked"
+    tally.forgotten()
+    assert tally.seconds(begun + 75) == 0, "a new row has none of it, and would say that nothing ended"
+
+
+def test_a_table_that_somebody_has_locked_keeps_no_worker_waiting(tell: Tell, worker: Claims, dsn: str) -> None:
+    tally = tallied(worker, tell, default=Outcome.FINISHED)
+    with psycopg.connect(dsn) as other:
+        other.execute("LOCK TABLE magik_workers")
+        publish(worker.connection, worker.names, worker.owner, tally)
+    assert tally.seconds(time.monotonic() + TOLD_EVERY) == 0, "it is said later"
+    publish(worker.connection, worker.names, worker.owner, tally)
+    assert tally.seconds(time.monotonic()) is None
 
 
 # ---- cost, and what cannot be had -----------------------------------------------------------------------------------
@@ -223,7 +323,7 @@ def test_rows_that_are_neither_live_nor_asked_for_are_not_read(
     add(tell, 10_000, finished_at="now()")
     add(tell, 30)
     add(tell, 20, run_at="now() + interval '1 h'", priority="3")
-    worker.reread(worker.walk("default", 8, ["Any"], []), ["Any"], [])
+    worker.reread(worker.walks.walk("default", 8, ["Any"], []), ["Any"], [])
     if analysed:
         tell("ANALYZE magik_jobs, magik_claims")
     oid = Asking(connection).oid

@@ -388,8 +388,6 @@ def test_a_delay_is_felt_both_ways(proxy: Proxy, database: str) -> None:
 
 # ---- the pooler ---------------------------------------------------------------------------------------------
 
-needs_pgbouncer = pytest.mark.skipif(pooler.program() is None, reason="pgbouncer is not installed")
-
 
 def backends(url: str, *, transactions: int) -> set[int]:
     """The server sessions that one client meets while another one is in a transaction."""
@@ -408,23 +406,20 @@ def backends(url: str, *, transactions: int) -> set[int]:
     return seen
 
 
-@pytest.mark.pgbouncer
-@needs_pgbouncer
+@pooler.needed
 def test_a_pooler_in_session_mode_keeps_the_session(database: str) -> None:
     with pooler.Pooler(database, "session") as between:
         assert between.url != database
         assert len(backends(between.url, transactions=3)) == 1
 
 
-@pytest.mark.pgbouncer
-@needs_pgbouncer
+@pooler.needed
 def test_a_pooler_in_transaction_mode_does_not(database: str) -> None:
     with pooler.Pooler(database, "transaction") as between:
         assert len(backends(between.url, transactions=3)) > 1
 
 
-@pytest.mark.pgbouncer
-@needs_pgbouncer
+@pooler.needed
 def test_a_pooler_in_statement_mode_refuses_transactions(database: str) -> None:
     with pooler.Pooler(database, "statement") as between, psycopg.connect(dsn_of(between.url)) as client:
         with pytest.raises(psycopg.Error, match="transaction blocks not allowed"):
@@ -432,8 +427,7 @@ def test_a_pooler_in_statement_mode_refuses_transactions(database: str) -> None:
         client.close()
 
 
-@pytest.mark.pgbouncer
-@needs_pgbouncer
+@pooler.needed
 def test_a_pooler_leaves_nothing(database: str) -> None:
     with pooler.Pooler(database, "session") as between:
         pass

@@ -82,3 +82,12 @@ class Frail(Job, policy="system"):
     def perform(self, session: Session) -> None:
         with effect(self):
             time.sleep(0.03)
+
+
+class Swift(Job, policy="system"):
+    """Has no try to lose, and ends so soon that a worker claims it with many others."""
+
+    retries = Retries(times=0)
+
+    def perform(self, session: Session) -> None:
+        pass

@@ -56,6 +56,15 @@ class Broken(Job, policy="system"):
         note(session, f"told {error}")
 
 
+class BrokenOff(Job, policy="system"):
+    """Meets another transaction at each of its tries."""
+
+    retries = Retries(times=3, backoff="constant", base="10m", jitter=0)
+
+    def perform(self, session: Session) -> None:
+        session.execute(text("DO $$ BEGIN RAISE 'serialization' USING ERRCODE = '40001'; END $$"))
+
+
 class Chunk(Job, policy="system"):
     """Adds the next chunk of its own key."""
 
@@ -112,6 +121,17 @@ class Guarded(Job, policy="endings.only_ada"):
 def undecided(job: Guarded, session: Session) -> Any:
     """Has no answer, as where an async function behind it was not awaited."""
     session.execute(text("INSERT INTO notes VALUES ('asked')"))
+
+
+@policy("endings.witnessed")
+def witnessed(job: Job, session: Session) -> bool:
+    """Leaves to the Session when what it adds is written."""
+    session.add(Chunk(of=f"asked of {job.__magik__.name}", delay="1h"))
+    return False
+
+
+class Witnessed(Job, policy="endings.witnessed"):
+    def perform(self, session: Session) -> None: ...
 
 
 class Undecided(Job, policy="endings.undecided"):

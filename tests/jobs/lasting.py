@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from sqlalchemy import text
 from sqlalchemy.orm import Mapped, Session
 
 from magik_sa import Job, arg
@@ -16,6 +17,17 @@ class Lasting(Job, policy="system"):
     seconds: Mapped[float] = arg(default=0.0)
 
     def perform(self, session: Session) -> None:
+        with effect(self):
+            time.sleep(self.seconds)
+
+
+class LastingInSession(Job, policy="system"):
+    """Uses its Session first, so it ends by a statement of its own thread."""
+
+    seconds: Mapped[float] = arg(default=0.0)
+
+    def perform(self, session: Session) -> None:
+        session.execute(text("SELECT 1"))
         with effect(self):
             time.sleep(self.seconds)
 

@@ -39,21 +39,35 @@ def setting_autocommit(session: Session) -> None:
     driver(session).autocommit = True
 
 
+def committed(session: Session, setting: str) -> None:
+    """Lasts on the server's side, for as long as the session."""
+    session.execute(text(setting))
+    session.commit()
+
+
 LEFT: dict[str, Callable[[Session], object]] = {
     "SERIALIZABLE": lambda session: level(session, "SERIALIZABLE"),
     "AUTOCOMMIT": lambda session: level(session, "AUTOCOMMIT"),
     "the driver's autocommit": setting_autocommit,
+    "a time zone": lambda session: committed(session, "SET TIME ZONE 'Asia/Tokyo'"),
+}
+SPOILT: dict[str, Callable[[Session], object]] = {
+    "a search_path": lambda session: committed(session, "SET search_path TO nowhere"),
+    "read only": lambda session: committed(session, "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"),
 }
 CLOSED: dict[str, Callable[[Session], object]] = {
     "closing": closing,
     "the driver's close": lambda session: driver(session).close(),
     "detach": lambda session: session.connection().detach(),
 }
+KEPT: list[Session] = []
 HOW: dict[str, Callable[[Session], object]] = {
     "nothing": lambda _: None,
     "committing": committing,
+    "keeping its Session": KEPT.append,
     "another schema": lambda session: session.connection(execution_options={"schema_translate_map": {None: "nowhere"}}),
     **LEFT,
+    **SPOILT,
     **CLOSED,
 }
 
@@ -85,6 +99,17 @@ class Following(Job, policy="system"):
 
     def perform(self, session: Session) -> None:
         isolation = session.scalar(text("SHOW transaction_isolation"))
+        assert session.scalar(text("SHOW timezone")) != "Asia/Tokyo"
         note(session, "rolled back" if self.fails else str(isolation))
         if self.fails:
             raise RuntimeError("as told")
+
+
+class Writing(Job, policy="system"):
+    """Writes through the Session that a job before it has kept, as a thread that was left behind would."""
+
+    def perform(self, session: Session) -> None:
+        try:
+            note(KEPT[-1], "by another job's Session")
+        except Exception as error:
+            note(session, str(error).partition(":")[0])

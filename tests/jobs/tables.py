@@ -51,6 +51,13 @@ class Registered(Letter, policy="system", queue="letters"):
     keep = "1d"
 
 
+class Pigeon(Letter, policy="system"):
+    """Inherits the table, and takes no Session."""
+
+    def perform(self) -> None:  # type: ignore[override]
+        self.customer.letters += len(self.subject)
+
+
 def make(engine: Engine) -> None:
     """The application's tables, and those of the job classes."""
     Base.metadata.create_all(engine)

@@ -31,6 +31,8 @@ from .keeper import keeper, release
 from .waiting import until
 
 SUPERUSER = "postgres"
+MEMORY = "/dev/shm"
+ROOM = 2 * 1024**3  # bytes: servers of two processes, each of some 300 MB, and as much again
 FAST: Mapping[str, str | int] = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -38,6 +40,7 @@ FAST: Mapping[str, str | int] = {
     "max_connections": 200,
     "log_statement": "none",
     "shared_buffers": "64MB",
+    "max_wal_size": "256MB",
     "timezone": "UTC",
 }
 Mode = Literal["smart", "fast", "immediate"]
@@ -60,7 +63,8 @@ class Cluster:
     """One server of its own: ``with Cluster() as cluster: psycopg.connect(cluster.dsn())``.
 
     `binaries` is a folder with ``postgres`` and ``initdb`` (see `embedded` and `debian`); `settings` are added to
-    the fast ones and may replace them. The data survive `stop` and `restart`, and go with `remove`.
+    the fast ones and may replace them. `folder` is a new one, for a server whose disk matters; it is otherwise in
+    memory where there is room. The data survive `stop` and `restart`, and go with `remove`.
     """
 
     host = "127.0.0.1"
@@ -70,8 +74,13 @@ class Cluster:
     maintenance_dbname = "postgres"
     template_dbname: str | None = None
 
-    def __init__(self, binaries: Path | None = None, settings: Mapping[str, str | int] | None = None) -> None:
-        self.folder = short_folder()
+    def __init__(
+        self,
+        binaries: Path | None = None,
+        settings: Mapping[str, str | int] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.folder = folder or short_folder()
         keeper.note("folder", self.folder)
         self.data, self.log = self.folder / "data", self.folder / "log"
         self.account = account()
@@ -308,11 +317,24 @@ def preloaded(binaries: Path) -> dict[str, str | int]:
 
 
 def short_folder() -> Path:
-    """A new temporary folder whose path leaves room for a socket's name (107 bytes at most)."""
-    place = tempfile.gettempdir()
+    """A new temporary folder whose path leaves room for a socket's name (107 bytes at most).
+
+    In memory where there is room: every test makes a database, which is 300 files.
+    """
+    place = MEMORY if roomy(MEMORY) else tempfile.gettempdir()
     folder = Path(tempfile.mkdtemp(prefix="magik-", dir=place if len(place) < 60 else "/tmp"))
     folder.chmod(0o755)
     return folder
+
+
+@cache
+def roomy(place: str) -> bool:
+    """Whether a few servers fit in there, and their programs run there."""
+    with contextlib.suppress(OSError):
+        there = os.statvfs(place)
+        may_run = not there.f_flag & (os.ST_NOEXEC | os.ST_RDONLY)
+        return may_run and os.access(place, os.W_OK) and there.f_bavail * there.f_frsize >= ROOM
+    return False
 
 
 def free_port() -> int:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +23,6 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import psycopg
-from psycopg.rows import class_row
 
 from .workers import dsn_of
 
@@ -123,8 +123,8 @@ class Effects:
 
     def __init__(self, url: str) -> None:
         self.dsn = dsn_of(url)
-        with self._connect() as connection:
-            connection.execute(TABLE)
+        self._kept: psycopg.Connection[Any] | None = None
+        self._query(TABLE)
 
     def rows(self, cls: str | None = None) -> list[Effect]:
         """Every start in order, of one class or of all."""
@@ -132,8 +132,7 @@ class Effects:
             "SELECT seq, job_id, class AS cls, note, pid, thread, started, ended FROM effects"
             " WHERE %(cls)s::text IS NULL OR class = %(cls)s ORDER BY seq"
         )
-        with self._connect() as connection, connection.cursor(row_factory=class_row(Effect)) as cursor:
-            return cursor.execute(query, {"cls": cls}).fetchall()
+        return [Effect(*row) for row in self._query(query, {"cls": cls})]
 
     def starts(self, job_id: UUID) -> list[Effect]:
         """Every start of one job."""
@@ -141,7 +140,7 @@ class Effects:
 
     def count(self, cls: str | None = None) -> int:
         """How many starts there were."""
-        return int(self._query("SELECT count(*) FROM effects WHERE %s::text IS NULL OR class = %s", cls, cls)[0][0])
+        return int(self._query("SELECT count(*) FROM effects WHERE %s::text IS NULL OR class = %s", (cls, cls))[0][0])
 
     def finished(self, cls: str | None = None) -> int:
         """How many bodies returned."""
@@ -156,17 +155,23 @@ class Effects:
 
         A killed body never ends here, so it overlaps whatever starts after it.
         """
-        with self._connect() as connection:
-            return connection.execute(OVERLAPS, {"cls": cls, "any": not same_job}).fetchall()
+        return self._query(OVERLAPS, {"cls": cls, "any": not same_job})
 
     def clear(self) -> None:
         """Forget all effects."""
         self._query("TRUNCATE effects")
 
-    def _query(self, query: str, *values: object) -> list[Any]:
-        with self._connect() as connection:
-            cursor = connection.execute(query.encode(), values)
-            return cursor.fetchall() if cursor.description else []
+    def _query(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
+        try:
+            cursor = self._connection().execute(query.encode(), values)
+        except psycopg.OperationalError:  # the server was restarted, or a test cut us off
+            self._connection().close()
+            cursor = self._connection().execute(query.encode(), values)
+        return cursor.fetchall() if cursor.description else []
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.dsn, autocommit=True)
+    def _connection(self) -> psycopg.Connection[Any]:
+        """One for all that is asked, as tests ask again and again; closed when the record is no longer used."""
+        if self._kept is None or self._kept.closed:
+            self._kept = psycopg.connect(self.dsn, autocommit=True)
+            weakref.finalize(self, self._kept.close)
+        return self._kept

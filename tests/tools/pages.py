@@ -13,15 +13,19 @@ The convention, which tests/README.md describes for writers:
 * ``<!-- setup`` … ``-->`` is Python that runs and is not shown; ``<!-- file: shop/jobs.py`` … ``-->`` a file likewise.
 * ``<!-- no-run: reason -->`` before a console or sql block: not run, and counted. Python always runs.
 * ``<!-- database: empty -->`` anywhere: the page starts with an empty database instead of a migrated one.
+* ``<!-- database: server -->``: with an empty database ``shop`` on a server of its own, as its superuser; the programs
+  find that server under any name of a host.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
-import subprocess
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,14 +35,17 @@ from typing import Self
 
 import psycopg
 
+from . import asking
 from .installed import install
-from .workers import WorkerProcess, dsn_of
+from .workers import READY, WorkerProcess, dsn_of
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*)(?P<rest>[^`\n]*)$")
 _TITLE = re.compile(r'\btitle="([^"]+)"')
 _MARK = re.compile(r"^ *<!-- (background|no-run: .+) -->$")
 _HIDDEN = re.compile(r"^<!-- (?:setup|file: (?P<title>\S+))$")
 _EXITS = re.compile(r"\s+# exits with (\d+)$")
+_SHELL = re.compile(r"[|&;<>()$`\\*?\[\]#~{}!]")  # what means more than itself there
+_GIVEN = re.compile(r"\w+=")
 RUN = ("python", "console", "sql")
 SHOWN = ("", "text", "toml", "ini", "json", "yaml", "mako", "diff", "dockerfile")
 
@@ -124,15 +131,20 @@ def wants_empty_database(text: str) -> bool:
     return "<!-- database: empty -->" in text
 
 
+def wants_server(text: str) -> bool:
+    """Whether the page makes roles, which belong to a whole server."""
+    return "<!-- database: server -->" in text
+
+
 # ---- running ------------------------------------------------------------------------------------------------
 
 
 class Reader:
     """Runs the blocks of one page in a folder of its own: ``with Reader(database, folder) as r: r.run(block)``."""
 
-    def __init__(self, database: str, folder: Path) -> None:
+    def __init__(self, database: str, folder: Path, env: Mapping[str, str] | None = None) -> None:
         self.database, self.folder = database, folder
-        self.env = surroundings(database, folder)
+        self.env = {**surroundings(database, folder), **(env or {})}
         self._python: Interpreter | None = None
         self._background: list[tuple[Block, WorkerProcess]] = []
 
@@ -183,28 +195,21 @@ class Reader:
     def _run_each(self, block: Block, those: Iterable[tuple[int, str, int, list[str]]]) -> None:
         for line, command, wanted, output in those:
             place = f"{block.page}:{line}: {command}"
-            done = subprocess.run(
-                ["bash", "-c", command],
-                cwd=self.folder,
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            words, env = in_python(command, self.env) or (["bash", "-c", command], self.env)
+            done = asking.run(words, cwd=self.folder, env=env, together=True)
+            said = done.stdout.decode()
             if done.returncode != wanted:
-                raise PageError(f"{place}\nexited with {done.returncode}, not {wanted}:\n{done.stdout}")
-            if missing := first_missing(output, done.stdout):
-                raise PageError(f"{place}\ndid not print {missing!r} there, but:\n{done.stdout}")
+                raise PageError(f"{place}\nexited with {done.returncode}, not {wanted}:\n{said}")
+            if missing := first_missing(output, said):
+                raise PageError(f"{place}\ndid not print {missing!r} there, but:\n{said}")
 
     def _start(self, block: Block) -> None:
         *before, (_, command, _, output) = commands(block)
         self._run_each(block, before)
-        process = WorkerProcess(self.database, cwd=self.folder, env=self.env, command=["bash", "-c", f"exec {command}"])
+        words, env = in_python(command, self.env) or (["bash", "-c", f"exec {command}"], self.env)
+        process = WorkerProcess(self.database, cwd=self.folder, env=env, command=words)
         self._background.append((block, process.start()))
-        process.wait_log(r"event=ready")
+        process.wait_log(READY.pattern)
         for shown in output:
             process.wait_log(pattern(shown))
 
@@ -213,6 +218,27 @@ class Reader:
             code = process.terminate()
             if expected and code != 0:
                 raise PageError(f"{block.place}: ended with {code}:\n{process.stderr()}")
+
+
+def in_python(command: str, env: Mapping[str, str]) -> tuple[list[str], dict[str, str]] | None:
+    """What a shell would start for this, and in which environment, if that is all and it is a program in our Python."""
+    if _SHELL.search(command):
+        return None
+    words = shlex.split(command)
+    given = list(itertools.takewhile(_GIVEN.match, words))
+    program, *arguments = words[len(given) :] or [""]
+    python = python_of(Path(shutil.which(program, path=env["PATH"]) or os.devnull))
+    return ([*python, *arguments], {**env, **dict(each.split("=", 1) for each in given)}) if python else None
+
+
+def python_of(program: Path) -> list[str]:
+    """How our Python is told to be this program; nothing if it is none of its own."""
+    ours = Path(sys.executable).parent
+    if program.parent == ours and program.name in ("python", "python3"):
+        return [sys.executable]
+    with program.open("rb") as file:
+        first = file.readline().decode(errors="replace")
+    return [sys.executable, str(program)] if re.match(rf"#!{re.escape(str(ours))}/python[\d.]*$", first) else []
 
 
 def commands(block: Block) -> Iterator[tuple[int, str, int, list[str]]]:
@@ -262,21 +288,17 @@ class Interpreter:
     """A fresh Python that executes one block after the other in one namespace."""
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", _LOOP],
-            cwd=folder,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        (told, tell), (listen, answer) = os.pipe(), os.pipe()
+        self._tell, self._listen = os.fdopen(tell, "w"), os.fdopen(listen)
+        command = [sys.executable, "-W", "error", "-c", _LOOP]
+        self._process = asking.start(command, cwd=folder, env=env, stdin=told, stdout=answer, stderr=2)
+        for theirs in (told, answer):
+            os.close(theirs)
 
     def run(self, block: Block) -> str | None:
         """Execute; the traceback if it raised, with the page's own line numbers."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps([block.page, block.line, block.code]), file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()
+        print(json.dumps([block.page, block.line, block.code]), file=self._tell, flush=True)
+        answer = self._listen.readline()
         if not answer:
             return f"the interpreter ended with {self._process.wait(10)}"
         error: str | None = json.loads(answer)
@@ -285,7 +307,9 @@ class Interpreter:
     def close(self) -> None:
         """End the interpreter."""
         with contextlib.suppress(BrokenPipeError):
-            self._process.communicate(timeout=30)
+            self._tell.close()
+        self._listen.close()
+        self._process.wait(30)
 
 
 _LOOP = """

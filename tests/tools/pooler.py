@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
+from functools import reduce
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 import psycopg
+import pytest
 from sqlalchemy.engine import make_url
 
 from .cluster import account, free_port, short_folder
 from .keeper import keeper
 from .waiting import until
 from .workers import dsn_of
+
+T = TypeVar("T", bound=Callable[..., Any])
 
 HOST = "127.0.0.1"
 PoolMode = Literal["transaction", "session", "statement"]
@@ -42,6 +47,18 @@ admin_users = {user}
 def program() -> str | None:
     """Where pgbouncer is, or None: the test is then skipped, never passed."""
     return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
+
+
+NEEDED: Final = [
+    pytest.mark.pgbouncer,
+    pytest.mark.skipif(program() is None, reason="pgbouncer is not installed"),
+]
+
+
+def needed(test: T) -> T:
+    """Mark a test that goes through one; a module of such tests has ``pytestmark = NEEDED``."""
+    marked: T = reduce(lambda so_far, mark: mark(so_far), NEEDED, test)
+    return marked
 
 
 class Pooler:

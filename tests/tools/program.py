@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from . import asking
 from .workers import ROOT, environment
 
 PROGRAM = (sys.executable, "-W", "error", "-m", "magik_sa.cli")
@@ -17,19 +18,21 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 REFUSED = 2
 
 
+def hear_sigint() -> None:
+    """Whoever is started in the background ignores it, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run(
-    database: str, *words: str, env: Mapping[str, str] = NOTHING, cwd: Path = ROOT, encoding: str = "utf-8"
+    database: str,
+    *words: str,
+    env: Mapping[str, str] = NOTHING,
+    cwd: Path = ROOT,
+    encoding: str = "utf-8",
+    fresh: bool = False,
 ) -> tuple[int, str, str]:
-    """``magik …`` with the database in its environment; the exit code, stdout and stderr."""
-    done = subprocess.run(
-        [*PROGRAM, *words],
-        env=environment(database, None, env),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    """``magik …`` with the database in its environment; the exit code, stdout and stderr. `fresh`: see `asking`."""
+    done = asking.run([*PROGRAM, *words], env=environment(database, None, env), cwd=cwd, fresh=fresh)
     return done.returncode, done.stdout.decode(encoding), done.stderr.decode(encoding)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import psycopg
 from psycopg import conninfo, sql
-from pytest_postgresql.janitor import DatabaseJanitor
 from sqlalchemy.engine import URL, make_url
 
 from .cluster import Cluster
 
 RUN = f"magik_{secrets.token_hex(4)}"  # no two runs on one server, nor two processes of one run, share a name
+COPY = "STRATEGY file_copy"  # the cheaper one where fsync is off; a given server may have much to flush for it
 
 
 class Server:
@@ -77,17 +77,14 @@ class Server:
     @contextmanager
     def created(self, template: str | None = None) -> Iterator[str]:
         """The name of a new database, empty or cloned; dropped at the end with whoever is still connected."""
-        with DatabaseJanitor(
-            user=self.user,
-            host=self.host,
-            port=self.port,
-            password=self.password,
-            dbname=f"{RUN}_{secrets.token_hex(4)}",
-            template_dbname=template,
-            maintenance_dbname=self.maintenance_dbname,
-        ) as janitor:
-            self.give(janitor.dbname)
-            yield janitor.dbname
+        name = sql.Identifier(made := f"{RUN}_{secrets.token_hex(4)}")
+        like, how = sql.Identifier(template or "template1"), sql.SQL(COPY if self.cluster else "")
+        statement = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {} {}")
+        self.execute(statement.format(name, sql.Identifier(self.owner), like, how))
+        try:
+            yield made
+        finally:
+            self.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 @contextmanager

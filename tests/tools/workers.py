@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,10 +20,14 @@ from typing import Self
 import psycopg
 from sqlalchemy.engine import make_url
 
+from tests.controls import VARIABLE, missing
+
+from .asking import Process, start
 from .keeper import keeper
-from .waiting import until
+from .waiting import patience, until
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ("-m", "magik_sa.worker")
 READY = re.compile(r"\bevent\"?\s*[=:]\s*\"?ready\b")
 LOCKERS = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND query ILIKE '%%listen%%'"
 _numbers = itertools.count(1)
@@ -44,7 +50,8 @@ class WorkerProcess:
     Keywords become options (``shutdown_timeout="2s"`` is ``--shutdown-timeout 2s``; True a bare flag; a list repeats
     the option). `path` is put on PYTHONPATH, for modules that a test writes; `env` is added to the environment, from
     which every MAGIK_* and PG* of ours is taken out first. The name of its sessions is unique unless `app_name` is
-    given. `program` replaces ``-m magik_sa.worker``, `command` the whole line. Leaving the block kills the group.
+    given. `program` replaces ``-m magik_sa.worker``, `command` the whole line; `fresh` has an interpreter started anew,
+    as `asking` says. Leaving the block kills the group.
     """
 
     def __init__(
@@ -55,16 +62,19 @@ class WorkerProcess:
         env: Mapping[str, str] | None = None,
         path: Path | None = None,
         cwd: Path = ROOT,
-        program: Iterable[str] = ("-m", "magik_sa.worker"),
+        program: Iterable[str] = PROGRAM,
         command: list[str] | None = None,
+        fresh: bool = False,
         **options: object,
     ) -> None:
-        self.database, self.cwd = database, cwd
+        self.database, self.cwd, self.fresh = database, cwd, fresh
         self.app_name = app_name or f"magik_{os.getpid()}_{next(_numbers)}"
         options["app_name"] = self.app_name
+        if missing() and tuple(program) == PROGRAM:
+            program = ("-m", "tests.controls")
         self.command = command or [sys.executable, *program, *modules, *spelt(options)]
         self.env = environment(database, path, env or {})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._lockers_before: set[int] = set()
 
@@ -82,30 +92,35 @@ class WorkerProcess:
         self._folder = tempfile.TemporaryDirectory(prefix="magik-worker-")
         keeper.note("folder", Path(self._folder.name))
         with self._file("stdout").open("wb") as out, self._file("stderr").open("wb") as err:
-            self._process = subprocess.Popen(
+            self._process = start(
                 self.command,
-                cwd=self.cwd,
                 env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
+                cwd=self.cwd,
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+                fresh=self.fresh,
             )
         keeper.note("group", self.pid)
         return self
 
     def wait_ready(self, timeout: float = 20.0) -> Self:
-        """Return when the worker listens; raise `WorkerDied` when it ended instead."""
+        """Return when the worker listens; raise `WorkerDied` when it ended instead.
+
+        Its log says so. For one that logs nothing its sessions are asked for, at every tenth look: that costs more.
+        """
+        looks = itertools.count(1)
 
         def ready() -> bool:
             self.expect_alive()
-            return bool(READY.search(self.stderr())) or bool(self._lockers() - self._lockers_before)
+            said = bool(READY.search(self.stderr()))
+            return said or (not next(looks) % 10 and bool(self._lockers() - self._lockers_before))
 
         until(ready, timeout, every=0.02, what=f"worker ready; its stderr:\n{self.stderr()}")
         return self
 
     def wait(self, timeout: float = 30.0) -> int:
         """Return the exit code once the process has ended by itself."""
+        timeout = patience(timeout)
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -149,7 +164,7 @@ class WorkerProcess:
     # ---- sight ----------------------------------------------------------------------------------------------
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> Process:
         """The started process."""
         assert self._process is not None, "not started"
         return self._process
@@ -208,6 +223,29 @@ class WorkerProcess:
         return self._file(name).read_text(errors="replace")
 
 
+@contextmanager
+def supervised(database: str, *modules: str, count: int) -> Iterator[list[WorkerProcess]]:
+    """So many workers that are started again whenever they end, as a supervisor does; all that were started so far."""
+    over, started = threading.Event(), []
+
+    def keep_one_running() -> None:
+        while not over.is_set():
+            with WorkerProcess(database, *modules, concurrency=10) as worker:
+                started.append(worker)
+                while worker.returncode is None and not over.wait(0.02):
+                    pass
+
+    threads = [threading.Thread(target=keep_one_running) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield started
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
 def spelt(options: Mapping[str, object]) -> list[str]:
     """Keywords as the command line spells them."""
     words: list[str] = []
@@ -224,4 +262,5 @@ def environment(database: str, path: Path | None, more: Mapping[str, str]) -> di
     places = [str(path)] if path else []
     places += [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env |= {"MAGIK_DATABASE_URL": database, "PYTHONPATH": os.pathsep.join(places), "PYTHONFAULTHANDLER": "1"}
-    return {**env, **more}
+    taken_out = {VARIABLE: name} if (name := missing()) else {}
+    return {**env, **taken_out, **more}

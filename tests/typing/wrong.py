@@ -28,7 +28,7 @@ class Options(Job, policy="system"):
 
     schedule = "10m"  # wrong
 
-    def perform(self) -> None: ...  # wrong
+    def perform(self) -> None: ...
 
     @classmethod
     def on_schedule(cls, session: Session) -> int:  # wrong

@@ -213,6 +213,20 @@ def test_an_error_never_quotes_what_pydantic_was_given() -> None:
     assert "no uuid" not in str(refusal(uuid="no uuid"))
 
 
+def test_a_refusal_names_the_first_faults_of_many() -> None:
+    class Many(Job, policy="system"):
+        numbers: Mapped[list[int]] = arg()
+
+        def perform(self, session: Session) -> None: ...
+
+    given: Any = ["x"] * 100_000
+    with pytest.raises(EnqueueError) as refused:
+        Many(numbers=given)
+    assert "0: Input should be a valid integer" in refused.value.what
+    assert refused.value.what.endswith("and 99,995 more.")
+    assert len(refused.value.what) < 1_000
+
+
 def test_repr_shows_class_id_queue_and_arguments() -> None:
     job = Bare(tenant_id=UUID(int=1), name="x" * 500, queue="q")
     assert repr(job).startswith(f"<Bare {job.id} queue='q' tenant_id='00000000-")

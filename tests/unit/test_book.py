@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from magik_sa.claim import Claimed
 from magik_sa.worker import book
-from magik_sa.worker.book import Book
+from magik_sa.worker.book import ASIDE_FOR, Book
 
 
 def job(key_lock: int | None = None, **marks: bool) -> Claimed:
@@ -20,9 +20,18 @@ def job(key_lock: int | None = None, **marks: bool) -> Claimed:
 class Clock:
     def __init__(self) -> None:
         self.now = 100.0
+        self.started: dict[Claimed, float] = {}
 
     def monotonic(self) -> float:
         return self.now
+
+
+def opened(clock: Clock, *started: Claimed) -> Book:
+    """A book with these jobs, all of them started now."""
+    book = Book(clock.started.get)
+    book.enter(started)
+    clock.started.update(dict.fromkeys(started, clock.now))
+    return book
 
 
 @pytest.fixture
@@ -33,21 +42,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_run_is_marked_once_when_it_lasts(clock: Clock) -> None:
-    book, first = Book(), job()
-    book.enter([first])
+    first = job()
+    book = opened(clock, first)
     assert book.due_to_mark() == []
     clock.now += 0.051
     assert book.seconds_to_mark() == 0
-    assert book.due_to_mark() == [first.id]
-    assert book.due_to_mark() == [first.id], "until it is known to be written"
-    book.mark([first.id])
+    assert book.due_to_mark() == [first]
+    assert book.due_to_mark() == [first], "until it is known to be written"
+    book.mark([first])
     assert book.due_to_mark() == []
     assert book.seconds_to_mark() is None
 
 
 def test_a_run_that_has_ended_is_not_marked(clock: Clock) -> None:
-    book, first = Book(), job()
-    book.enter([first])
+    first = job()
+    book = opened(clock, first)
     book.strike([first])
     clock.now += 1
     assert book.due_to_mark() == []
@@ -55,36 +64,40 @@ def test_a_run_that_has_ended_is_not_marked(clock: Clock) -> None:
 
 
 def test_suspects_and_interrupted_runs_are_marked_by_who_claims_them(clock: Clock) -> None:
-    book = Book()
-    book.enter([job(suspect=True), job(interrupted=True)])
+    book = opened(clock, job(suspect=True), job(interrupted=True))
     clock.now += 1
     assert book.due_to_mark() == []
 
 
 def test_busy_is_what_is_held_and_what_is_aside_for_a_moment(clock: Clock) -> None:
-    book, held, aside = Book(), job(key_lock=7), UUID(int=1)
-    book.enter([held])
-    book.put_aside([aside])
-    assert set(book.busy.ids) == {held.id, aside}
+    held, aside = job(key_lock=7), job()
+    book = opened(clock, held)
+    book.put_aside([aside], ASIDE_FOR)
+    assert set(book.busy.ids) == {held.id, aside.id}
     assert book.busy.keys == [7]
+    assert book.back() == []
     clock.now += 1.01
     assert book.seconds_aside() == 0
+    assert book.back() == [aside]
     assert book.busy.ids == [held.id]
     assert book.seconds_aside() is None
 
 
 def test_a_lost_lock_is_remembered_until_the_run_ends(clock: Clock) -> None:
-    book, first = Book(), job()
-    book.enter([first])
-    book.lose([first.id])
+    first = job()
+    book = opened(clock, first)
+    book.lose([first])
     assert not book.has_lock(first)
     book.strike([first])
     assert book.has_lock(first)
 
 
-def test_suspects_start_one_after_the_other(clock: Clock) -> None:
-    book, free, suspects = Book(), job(), [job(suspect=True), job(suspect=True)]
-    assert book.admit([free, *suspects]) == ([free, suspects[0]], [suspects[1]])
-    assert book.admit(suspects[1:]) == ([], suspects[1:])
-    clock.now += 0.1
-    assert book.admit(suspects[1:]) == (suspects[1:], [])
+def test_what_waits_for_a_thread_has_not_begun_however_long_it_waits(clock: Clock) -> None:
+    book, first = opened(clock), job()
+    book.enter([first])
+    clock.now += 1
+    assert book.due_to_mark() == []
+    assert book.seconds_to_mark() == pytest.approx(0.05), "it may start in this moment"
+    clock.started[first] = clock.now
+    clock.now += 0.051
+    assert book.due_to_mark() == [first]

@@ -45,6 +45,25 @@ def test_a_declaration_error_names_module_file_and_line(folder: Path, body: str,
     assert error.code in str(error)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("import json\njson.loads('{')\n", ", in misplaced ({file}:2)."),
+        ("def broken(:\n", ", in {file}:1."),
+        ("import no_such_module\n", ", in misplaced ({file}:1)."),
+    ],
+)
+def test_whatever_an_import_raises_is_told_with_its_line(folder: Path, body: str, said: str) -> None:
+    (file := folder / "misplaced.py").write_text(body)
+    error = found("misplaced")
+    assert error.code == "MAGIK_MODULE_IMPORT_FAILED"
+    assert error.what.endswith(said.format(file=file))
+
+
+def test_of_a_module_that_is_not_there_no_line_is_told(folder: Path) -> None:
+    assert found("no_such_module").what.endswith("No module named 'no_such_module'.")
+
+
 def test_it_is_the_module_at_fault_that_is_named_not_the_one_that_imports_it(folder: Path) -> None:
     (folder / "inner.py").write_text(HEAD + FAULTS["retries"][0])
     (folder / "outer.py").write_text("import inner\n")

@@ -17,7 +17,7 @@ def read(source: str) -> set[str]:
     return {ast.unparse(func) for func in calls if isinstance(func, ast.Attribute) and func.attr in CLOCKS}
 
 
-@pytest.mark.parametrize("module", ["timetable", "recurring", "worker/scheduler", "worker/rest"])
+@pytest.mark.parametrize("module", ["timetable", "ticks", "recurring", "worker/scheduler", "worker/rest"])
 def test_the_scheduler_reads_no_clock_of_the_machine(module: str) -> None:
     assert read((PACKAGE / f"{module}.py").read_text()) == set()
 

@@ -78,7 +78,7 @@ def test_an_error_tells_what_happened_what_mends_it_and_where_to_read_on() -> No
     error = EnqueueError("MAGIK_ARGS_INVALID", "amount: must be above 0.", field="amount")
     assert str(error) == (
         "MAGIK_ARGS_INVALID: amount: must be above 0. Correct the named argument; nothing was written."
-        " (docs/errors.md#magik_args_invalid)"
+        " (magik explain MAGIK_ARGS_INVALID)"
     )
     assert (error.code, error.field) == ("MAGIK_ARGS_INVALID", "amount")
     assert isinstance(error, MagikError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magik_sa.display import harmless
+from magik_sa.harmless import harmless
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 
 import pytest
 from sqlalchemy.orm import Session
 
 from magik_sa import Job, Retries, Schedule
 from magik_sa.errors import JobTimeout
-from magik_sa.recurring import Tick
+from magik_sa.ticks import Tick
 from magik_sa.timetable import timetable
 from magik_sa.worker.rest import Rests
 
@@ -51,7 +50,7 @@ def test_a_schedule_rests_longer_from_try_to_try_and_ten_times_its_limit_when_it
     cls: type[Job], errors: list[Exception], pauses: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     (entry,) = timetable({cls.__magik__.name: cls}).values()
-    tick, rests = Tick(entry, "1000.5", Decimal(1001)), Rests()
+    tick, rests = Tick(entry, "1000.5", "1001"), Rests()
     for error in errors:
         rests.begin(entry, error, tick)
     assert [float(pause) for pause in re.findall(r"next_try_s=(\S+)", caplog.text)] == pauses

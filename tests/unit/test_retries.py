@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -39,6 +40,7 @@ def test_a_function_that_answers_nonsense_waits_for_the_cap(answer: Any) -> None
 
 def test_a_function_that_raises_waits_for_the_cap() -> None:
     assert seconds(Retries(backoff=lambda tries: f"{1 // (tries - 1)}s", cap="3m", jitter=0), 1) == [180]
+    assert seconds(Retries(backoff=lambda tries: sys.exit(tries), cap="3m", jitter=0), 1) == [180]
 
 
 @given(st.sampled_from(["exponential", "linear", "constant"]), st.integers(-5, 2**63), st.floats(0, 1))

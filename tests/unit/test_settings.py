@@ -10,6 +10,7 @@ import pytest
 
 from magik_sa.errors import BootRefused
 from magik_sa.settings import pyproject, read
+from magik_sa.worker import Worker
 
 
 @pytest.fixture
@@ -35,6 +36,15 @@ def test_environment_outweighs_pyproject_and_what_is_given_outweighs_both(folder
     assert read({"concurrency": "7", "queues": None}, environ, folder).concurrency == 7
 
 
+def test_maintenance_is_asked_for_and_the_end_of_idle_transactions_is_a_part_of_it(tmp_path: Path) -> None:
+    environ = {"MAGIK_MAINTENANCE": "1", "MAGIK_END_IDLE_TRANSACTIONS": "10m"}
+    assert read({}, environ, tmp_path).end_idle_transactions == timedelta(minutes=10)
+    assert (read({}, {}, tmp_path).maintenance, read({}, {}, tmp_path).end_idle_transactions) == (False, None)
+    for wrong in ({"MAGIK_END_IDLE_TRANSACTIONS": "10m"}, {**environ, "MAGIK_MAINTENANCE": "perhaps"}):
+        with pytest.raises(BootRefused, match="MAGIK_SETTING_INVALID: (end-idle-transactions|maintenance)"):
+            read({}, wrong, tmp_path)
+
+
 def test_defaults(tmp_path: Path) -> None:
     settings = read({}, {}, tmp_path)
     assert (settings.concurrency, settings.queues) == (10, ("default",))
@@ -47,6 +57,9 @@ def test_defaults(tmp_path: Path) -> None:
         ("concurrency", "0"),
         ("concurrency", "many"),
         ("concurrency", 501),
+        ("processes", 0),
+        ("processes", "two"),
+        ("processes", 101),
         ("poll_interval", "5"),
         ("poll_interval", 5),
         ("shutdown_timeout", "-1s"),
@@ -56,6 +69,7 @@ def test_defaults(tmp_path: Path) -> None:
         ("queues", ()),
         ("queues", ("q" * 500,)),
         ("queues", ("a\0b",)),
+        ("queues", ("a\udcff",)),
         ("pollinterval", "5s"),
     ],
 )
@@ -83,6 +97,15 @@ def test_a_variable_that_only_looks_like_one_of_ours_is_named(tmp_path: Path) ->
     with pytest.raises(BootRefused, match="did you mean MAGIK_QUEUES"):
         read({}, {"MAGIK_QUEUE": "payments"}, tmp_path)
     assert read({}, {"MAGIK_TEST_DATABASE_URL": "x"}, tmp_path).queues == ("default",)
+
+
+def test_a_worker_within_a_process_is_one_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAGIK_PROCESSES", "4")
+    assert Worker("postgresql://u@h/d").settings.processes == 1
+    assert read({}).processes == 4
+    with pytest.raises(BootRefused, match="MAGIK_SETTING_INVALID: processes") as refused:
+        Worker("postgresql://u@h/d", processes=4)
+    assert refused.value.findings[0].field == "processes"
 
 
 def test_settings_show_no_password(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ NOWHERE = Assignment("", None, "", "", (), (), 1, 1.0, 1.0)
 def limits() -> Iterator[Limits]:
     """Limits with a watchdog, of a worker that has no locking connection yet."""
     limits = Limits()
-    watchdog = Watchdog(Locker(NOWHERE, SimpleQueue()), limits)
+    watchdog = Watchdog(Locker(NOWHERE), limits)
     watchdog.start()
     yield limits
     watchdog.stop()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..names import quoted
-from ..settings import schema
+from .names import quoted
+from .settings import schema
 
 
 def prefix() -> str:

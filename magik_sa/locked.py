@@ -7,9 +7,9 @@ from typing import Final
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from ..errors import BootError
-from ..failure import sqlstate
-from .place import prefix
+from .errors import BootError
+from .failure import sqlstate
+from .home import prefix
 
 # A lock that is not free holds up every enqueue that queues behind the one who waits for it, so the wait has a bound.
 # One that the application has set already is its own business. The bound is put back at the end, as the chain's next

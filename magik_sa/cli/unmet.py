@@ -1,0 +1,98 @@
+"""What an act or a list did not meet, and what stands in the way of what it did: said so that nobody has to guess."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from ..acting import STATES, Filter, Left, Seen, drawn, names
+from ..asking import Asking, Unanswered
+from ..errors import MagikError
+from ..harmless import harmless, word
+from ..recurring import near
+from ..status.at_work import runners
+from ..status.questions import PAUSED
+
+NONE: Final = "No such jobs."
+GONE: Final = Left("gone")
+UNSAID: Final = (MagikError, Unanswered, DBAPIError)  # what was done is done, and told whether or not this can be
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """Where nothing matched: the jobs that are chosen but for their states, and what was probably meant."""
+
+    others: Counter[str] = field(default_factory=Counter)
+    more: bool = False
+    meant: str = ""
+
+    @property
+    def counts(self) -> str:
+        """As in: 5 ready, 1 expired."""
+        return ", ".join(f"{n:,}{'+' if self.more else ''} {state}" for state, n in self.others.most_common())
+
+    def said(self, states: Collection[str] = ()) -> str:
+        """A sentence or two; `states` are those that can be asked for."""
+        if not self.others:
+            return f"{NONE}{self.meant}"
+        askable = " ".join(f"--state {state}" for state in self.others if state in states)
+        hint = f" If these are meant: {askable}." if askable else ""
+        return f"None in a state for it; left as they are: {self.counts}.{hint}"
+
+
+def unmet(connection: Connection, wanted: Filter, limit: int) -> Unmet:
+    """Ask for the others; up to `limit` are counted."""
+    with connection.begin():
+        found = drawn(connection, replace(wanted, states=STATES, unfailed=False), limit + 1)
+        others = Counter(_state(job, wanted) for job in found[:limit])
+        return Unmet(others, len(found) > limit, "" if found else _meant(connection, wanted))
+
+
+def _state(job: Seen, wanted: Filter) -> str:
+    """A scheduled one that is spared because it has failed is `errored` to whoever wants it."""
+    return "errored" if wanted.unfailed and job.state in wanted.states else job.state
+
+
+def _meant(connection: Connection, wanted: Filter) -> str:
+    """Of a class and a queue that no job has: what looks like it."""
+    told = ""
+    for kind, name, known in zip(("class", "queue"), (wanted.job_class, wanted.queue), names(connection), strict=True):
+        if name is not None and name not in known and (meant := near(name, sorted(known))) != ".":
+            told += f" No job has the {kind} {harmless(repr(name))}{harmless(meant)}"
+    return told
+
+
+def gone(connection: Connection, ids: Iterable[UUID], seen: Sequence[Seen]) -> dict[UUID, Left]:
+    """Those of the ids that were named and that no job has."""
+    met = {job.id for job in seen}
+    if not (missing := [each for each in ids if each not in met]):
+        return {}
+    with connection.begin():
+        there = {job.id for job in drawn(connection, Filter(ids=missing), len(missing))}
+    return {each: GONE for each in missing if each not in there}
+
+
+def going_on(connection: Connection, ran: Sequence[UUID]) -> list[str]:
+    """The workers in which these go on."""
+    with suppress(*UNSAID):
+        return sorted(runners(Asking(connection), ran)) if ran else []
+    return []
+
+
+def paused(connection: Connection, queues: Collection[str]) -> dict[str, str | None]:
+    """Which of these queues are paused, and by whom."""
+    with suppress(*UNSAID):
+        return {row.name: row.paused_by for row in Asking(connection).ask(PAUSED) if row.name in queues}
+    return {}
+
+
+def resuming(queue: str) -> str:
+    """How it is resumed."""
+    return f"magik queues resume {word(queue)}"

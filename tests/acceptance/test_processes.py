@@ -1,0 +1,340 @@
+"""Several processes under one supervisor: they share a queue, are replaced when they die, and end together."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session as OrmSession
+
+from magik_sa.worker import child as children
+from magik_sa.worker.child import Child
+from magik_sa.worker.seat import Seat
+from tests.acceptance.test_health import ask
+from tests.controls import control
+from tests.jobs.lasting import Lasting
+from tests.tools.effects import Effects
+from tests.tools.keeper import alive
+from tests.tools.waiting import never, until
+from tests.tools.workers import WorkerProcess
+
+LASTING = "tests.jobs.lasting"
+DRAINED, REFUSED, DEADLINE, LOST = 0, 2, 3, 4
+ENDED = r"event=process_ended pid={} {} next_try_s=(\d+\.\d+)"
+
+
+@pytest.fixture
+def add(engine: Engine) -> Callable[..., None]:
+    """Adds jobs in a transaction of their own."""
+
+    def add(*seconds: float) -> None:
+        with OrmSession(engine) as session, session.begin():
+            session.add_all([Lasting(seconds=each) for each in seconds])
+
+    return add
+
+
+@pytest.fixture
+def start(database: str) -> Iterator[Callable[..., WorkerProcess]]:
+    """Starts a supervisor, of two processes if nothing else is said."""
+    with ExitStack() as stack:
+
+        def start(*modules: str, **options: Any) -> WorkerProcess:
+            options = {"processes": 2, "concurrency": 1, "poll_interval": "1s", **options}
+            return stack.enter_context(WorkerProcess(database, *modules or (LASTING,), **options))
+
+        yield start
+
+
+def ready(worker: WorkerProcess, count: int = 2) -> list[int]:
+    """The ids of the processes, when so many have been ready."""
+
+    def pids() -> list[int]:
+        worker.expect_alive()
+        return [int(pid) for pid in re.findall(r"event=ready pid=(\d+)", worker.stderr())]
+
+    until(lambda: len(pids()) >= count, 20, what=f"{count} are ready; {worker.stderr()}")
+    return pids()
+
+
+def stopped(worker: WorkerProcess, number: signal.Signals = signal.SIGTERM) -> None:
+    """A signal to the supervisor alone."""
+    os.kill(worker.pid, number)
+
+
+def started(effects: Effects, count: int) -> set[int]:
+    """So many jobs run or have run; the processes that they are in."""
+    until(lambda: effects.count() >= count, what=f"{count} jobs run")
+    return {row.pid for row in effects.rows()}
+
+
+def left(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if alive(pid)]
+
+
+# ---- together
+
+
+def test_two_processes_work_one_queue_and_drain_together(
+    start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects
+) -> None:
+    """The number may stand in the environment; each has the flags of the interpreter, and no socket of another's."""
+    program = ["-u", "-X", "dev", "-W", "error::UserWarning", "-m", "magik_sa.worker"]
+    worker = start(program=program, processes=None, env={"MAGIK_PROCESSES": "2"})
+    pids = ready(worker)
+    add(0.5, 0.5)
+    assert started(effects, 2) == set(pids)
+    assert worker.pid not in pids
+    for pid in pids:
+        words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").replace("-X ", "-X").replace("-W ", "-W")
+        assert {"-u", "-Xdev", "-Werror::UserWarning"} <= {*words.partition(" -m ")[0].split()}
+    worker.signal(signal.SIGTERM)  # to the whole group, as systemd does
+    assert worker.wait(10) == DRAINED
+    assert (effects.finished(), left(pids), effects.repeats()) == (2, [], [])
+    lines = worker.stderr().splitlines()
+    assert sum(f"event=supervising pid={worker.pid} processes=2 connections=4" in line for line in lines) == 1
+    assert sum("event=ready" in line and "connections=2" in line for line in lines) == 2
+    assert sum("event=drained" in line for line in lines) == 2
+    assert "process_ended" not in worker.stderr()
+
+
+def test_one_process_has_no_supervisor(database: str) -> None:
+    with WorkerProcess(database, LASTING, processes=1, env={"MAGIK_PROCESSES": "2"}) as worker:
+        assert ready(worker.wait_ready(), 1) == [worker.pid]
+        assert worker.terminate() == DRAINED
+    assert "supervising" not in worker.stderr()
+
+
+# ---- replaced
+
+
+def test_the_jobs_of_a_process_that_is_killed_run_elsewhere_and_it_is_replaced(
+    start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects
+) -> None:
+    """One port answers for all. At the end a job outlasts the shutdown timeout."""
+    worker = start(health_port=0, shutdown_timeout="200ms")
+    port = int(worker.wait_log(r"event=supervising .* health=127\.0\.0\.1:(\d+)", 20).group(1))
+    pids = ready(worker)
+    until(lambda: ask(port, "/ready") == (200, {"ready": True, "why": None}), what="all are ready")
+    assert ask(port, "/live") == (200, {"live": True, "processes": 2, "dead": []})
+    add(60)
+    (dead,) = started(effects, 1)
+    os.kill(dead, signal.SIGKILL)
+    replaced = re.compile(r"a process is started again|process \d+: starting")
+    until(lambda: replaced.fullmatch(ask(port, "/ready")[1]["why"] or ""), what="one is replaced")
+    code, told = ask(port, "/live")
+    assert (code, told["live"], told["dead"]) == (200, True, [])
+    assert started(effects, 2) == {*pids}
+    pause = worker.wait_log(ENDED.format(dead, "signal=SIGKILL")).group(1)
+    assert 0.8 <= float(pause) <= 1.2
+    new = int(worker.wait_log(r"event=process_started pid=(\d+)").group(1))
+    assert ready(worker, 3)[2] == new
+    until(lambda: ask(port, "/ready")[0] == 200, what="all are ready again")
+    assert left(pids) == [pid for pid in pids if pid != dead]
+    stopped(worker)
+    assert worker.wait(5) == DEADLINE
+    assert left([*pids, new]) == []
+    assert worker.stderr().count("event=drained") == 1
+    assert re.search(r"event=process_ended pid=\d+ exit_code=3\n", worker.stderr())
+    assert "health=" not in "".join(re.findall("event=ready .*", worker.stderr()))
+
+
+def test_one_that_is_stopped_by_hand_is_replaced_and_tried_again_when_it_refuses_to_start(
+    start: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    module = tmp_path / "released.py"
+    module.write_text("from tests.jobs.lasting import Lasting\n")
+    program = ["-m", "magik_sa.cli", "worker"]
+    worker = start("released", path=tmp_path, program=program, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    (pid, _) = ready(worker)
+    module.write_text("import no_such_thing\n")
+    os.kill(pid, signal.SIGTERM)
+    worker.wait_log(ENDED.format(pid, "exit_code=0"))
+    worker.wait_log(r"(?m)^MAGIK_MODULE_IMPORT_FAILED: .*no_such_thing")
+    pause = worker.wait_log(ENDED.format(r"\d+", "exit_code=2")).group(1)
+    assert 1.6 <= float(pause) <= 2.4
+    module.write_text("from tests.jobs.lasting import Lasting\n")
+    ready(worker, 3)
+    stopped(worker)
+    assert worker.wait(10) == DRAINED
+
+
+def test_pauses_grow_to_half_a_minute_and_are_short_again_after_a_good_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/program")
+    seat = Seat([])
+    pauses = [seat._rest(settled) for settled in [False] * 8 + [True, False]]
+    for pause, middle in zip(pauses, [1, 2, 4, 8, 16, 30, 30, 30, 1, 2], strict=True):
+        assert 0.8 * middle <= pause <= 1.2 * middle
+    seat = Seat([])
+    assert seat.tend() is None
+    assert 'event=process_not_started error="FileNotFoundError: ' in caplog.text
+    assert seat.child is None
+    assert 0.5 < seat.patience() <= 1.2
+
+
+# ---- the end
+
+
+def test_a_second_signal_is_3(start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects) -> None:
+    worker = start(shutdown_timeout="1h")
+    ready(worker)
+    add(60, 60)
+    started(effects, 2)
+    stopped(worker)
+    until(lambda: worker.stderr().count("event=draining running=1") == 2, what="both drain")
+    assert worker.returncode is None
+    stopped(worker, signal.SIGINT)
+    assert worker.wait(3) == DEADLINE
+
+
+def test_one_that_is_lost_while_it_drains_is_4(
+    start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects
+) -> None:
+    worker = start(shutdown_timeout="1h")
+    ready(worker)
+    add(60)
+    (busy,) = started(effects, 1)
+    stopped(worker)
+    worker.wait_log("event=drained")
+    os.kill(busy, signal.SIGKILL)
+    assert worker.wait(3) == LOST
+    assert f"event=process_ended pid={busy} signal=SIGKILL\n" in worker.stderr()
+
+
+def test_what_does_not_end_in_its_time_is_killed(start: Callable[..., WorkerProcess]) -> None:
+    """One is frozen, so that it can neither hear nor end."""
+    hasty = "import runpy; from magik_sa.worker import supervisor; supervisor.GRACE = 0.3; "
+    worker = start(
+        program=["-c", hasty + "runpy.run_module('magik_sa.worker', run_name='__main__', alter_sys=True)"],
+        shutdown_timeout="100ms",
+    )
+    pids = ready(worker)
+    os.kill(pids[0], signal.SIGSTOP)
+    stopped(worker)
+    assert worker.wait(3) == DEADLINE
+    assert f"event=process_killed pid={pids[0]}\n" in worker.stderr()
+    assert left(pids) == []
+
+
+def test_ctrl_c_is_one_signal_though_all_have_it(
+    start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects
+) -> None:
+    worker = start()
+    ready(worker)
+    add(1)
+    started(effects, 1)
+    worker.signal(signal.SIGINT)
+    assert worker.wait(10) == DRAINED
+    assert effects.finished() == 1
+
+
+def test_without_the_two_ways_a_signal_to_the_group_is_a_second_one(
+    start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects
+) -> None:
+    """The control of the test above."""
+    worker = start(program=control("without_the_two_ways"))
+    ready(worker)
+    add(60, 60)
+    started(effects, 2)
+    worker.signal(signal.SIGINT)
+    assert worker.wait(10) == DEADLINE
+
+
+# ---- the start
+
+
+def test_what_keeps_them_from_starting_is_said_once(start: Callable[..., WorkerProcess]) -> None:
+    worker = start("nowhere", processes=3)
+    assert worker.wait() == REFUSED
+    (line,) = worker.stderr().splitlines()
+    assert line.startswith("MAGIK_MODULE_IMPORT_FAILED: ")
+
+
+def test_what_is_wrong_with_an_option_or_the_port_is_said_by_the_supervisor(
+    start: Callable[..., WorkerProcess],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for wrong, code in [
+            ({"poll_interval": "soon"}, "SETTING_INVALID"),
+            ({"health_port": port}, "HEALTH_UNAVAILABLE"),
+        ]:
+            worker = start("nowhere", **wrong)
+            assert worker.wait() == REFUSED
+            (line,) = worker.stderr().splitlines()
+            assert line.startswith(f"MAGIK_{code}: ")
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_signal_while_they_start_ends_them(start: Callable[..., WorkerProcess], tmp_path: Path, group: bool) -> None:
+    (tmp_path / "endless.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    worker = start("endless", path=tmp_path)
+    pid = int(until(worker.stdout, 20, what="the import has begun"))
+    worker.signal(signal.SIGTERM) if group else stopped(worker)
+    assert worker.wait(5) == DRAINED
+    assert left([pid]) == []
+    assert worker.stderr().count("before the worker was ready") == 1
+
+
+# ---- without a supervisor
+
+
+def test_processes_whose_supervisor_is_killed_drain(
+    start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects
+) -> None:
+    worker = start()
+    pids = ready(worker)
+    add(1)
+    started(effects, 1)
+    stopped(worker, signal.SIGKILL)
+    until(lambda: not left(pids), 5, what="they have ended")
+    assert effects.finished() == 1
+    assert worker.stderr().count("event=drained") == 2
+
+
+def test_without_the_tie_they_go_on_for_ever(start: Callable[..., WorkerProcess]) -> None:
+    """The control of the test above."""
+    worker = start(program=control("without_the_tie"))
+    pids = ready(worker)
+    stopped(worker, signal.SIGKILL)
+    worker.wait()
+    never(lambda: "draining" in worker.stderr(), 1)
+    assert left(pids) == pids
+
+
+# ---- health
+
+
+def test_a_process_that_does_not_answer_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database: str
+) -> None:
+    monkeypatch.setattr(children, "SILENT", 0.3)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    (tmp_path / "endless.py").write_text("import time\ntime.sleep(60)\n")
+    child = Child(["--", "endless"])
+    child.start()
+
+    def talked() -> bool:
+        child.converse()
+        return bool(child.said)
+
+    until(talked, 20, what="it answers")
+    assert not child.silent()
+    os.kill(child.pid, signal.SIGSTOP)
+    until(lambda: talked() and child.silent(), 5, what="it does not answer")
+    os.kill(child.pid, signal.SIGCONT)
+    until(lambda: talked() and not child.silent(), 5, what="it answers again")
+    child.stop()
+    until(lambda: child.ended() is not None, 5, what="it has ended")
+    assert child.ended() == DRAINED
