@@ -10,10 +10,13 @@ from typing import Any, Final
 
 from ..logs import say
 from .child import Child
-from .ending import DEADLINE, DRAINED, LOST
+from .ending import DEADLINE, DRAINED, LOST, REFUSED
 
 SHORTEST_PAUSE: Final = 1.0  # seconds before a process is replaced
 LONGEST_PAUSE: Final = 30.0
+# How a process ends that a signal meets while it starts, with nothing to lose. Any other end tells of work, also where
+# the process had no time to say that it had booted.
+BEFORE_IT_WORKED: Final = {REFUSED, -signal.SIGTERM, -signal.SIGINT}
 
 
 class Seat:
@@ -41,17 +44,14 @@ class Seat:
         self.child = None
 
     def leave(self) -> int | None:
-        """While all drain: what the end of its process counts for, when it has come; nobody follows.
-
-        One that had not booted had nothing to lose.
-        """
+        """While all drain: what the end of its process counts for, when it has come; nobody follows."""
         if (child := self.child) is None:
             return None
         child.converse()
         if (code := child.ended()) is None:
             return None
         self.child = None
-        if code == DRAINED or not child.booted:
+        if code == DRAINED or (code in BEFORE_IT_WORKED and not child.booted):
             return DRAINED
         say(logging.WARNING, "process_ended", pid=child.pid, **how(code))
         return DEADLINE if code == DEADLINE else LOST

@@ -212,6 +212,35 @@ def test_one_that_is_lost_while_it_drains_is_4(
     assert f"event=process_ended pid={busy} signal=SIGKILL\n" in worker.stderr()
 
 
+@pytest.mark.parametrize(
+    ("end", "counts"),
+    [
+        ("sys.exit(2)", DRAINED),
+        ("sys.exit(3)", DEADLINE),
+        ("sys.exit(4)", LOST),
+        ("os.kill(os.getpid(), signal.SIGTERM)", DRAINED),
+        ("os.kill(os.getpid(), signal.SIGKILL)", LOST),
+    ],
+)
+def test_one_that_ends_before_it_has_said_anything_counts_by_how_it_ended(
+    monkeypatch: pytest.MonkeyPatch, end: str, counts: int
+) -> None:
+    """What has been killed may have had jobs in hand, and was not asked yet whether it works."""
+    monkeypatch.setattr(children, "program", lambda: [sys.executable, "-c", f"import os, signal, sys; {end}"])
+    seat = Seat([])
+    seat.tend()
+    assert seat.child is not None
+    assert not seat.child.booted
+    codes: list[int | None] = []
+
+    def ended() -> bool:
+        codes.append(seat.leave())
+        return codes[-1] is not None
+
+    until(ended, what="it has ended")
+    assert codes[-1] == counts
+
+
 def test_what_does_not_end_in_its_time_is_killed(start: Callable[..., WorkerProcess]) -> None:
     """One is frozen, so that it can neither hear nor end."""
     hasty = "import runpy; from magik_sa.worker import supervisor; supervisor.GRACE = 0.3; "
