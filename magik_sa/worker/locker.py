@@ -131,8 +131,8 @@ class Locker(threading.Thread):
 
         Not where somebody may wait for it, a job of the same key or the end of the worker.
         """
-        if not self._stopping and (seconds := self.stock.seconds_of_leisure()) and not self._is_waited_for():
-            readable([], seconds)
+        if not self._stopping and not self._is_waited_for():
+            self.stock.wait_at_leisure()
             self._read_letters()
 
     def _is_waited_for(self) -> bool:

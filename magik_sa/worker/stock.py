@@ -36,11 +36,11 @@ class Stock:
         most = max(MOST, self._concurrency) - len(self.book)
         return max(0, min(free + soon, most))
 
-    def seconds_of_leisure(self) -> float:
-        """The threads have enough to do for so long, and the locker has no reason to look sooner; 0 as a rule."""
-        if not self.tray or not self._is_half_full(self._soon()):
-            return 0.0
-        return max(0.0, self._refill_at - time.monotonic())
+    def wait_at_leisure(self) -> None:
+        """While the threads have enough to do, and the locker has no reason to look sooner; not at all as a rule."""
+        half, seconds = self._soon() // 2, self._refill_at - time.monotonic()
+        if seconds > 0:
+            self.tray.wait_for_few(half, seconds)
 
     def _is_half_full(self, soon: int) -> bool:
         return 2 * len(self.tray) > soon

@@ -8,10 +8,13 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..claim import Claimed
+from .gate import STALLED, Gate
 from .pace import SOON, Pace
+
+NEVER: Final = -1
 
 
 class Waiting(NamedTuple):
@@ -32,9 +35,12 @@ class Tray:
         self._queues: deque[list[Waiting]] = deque()
         self._by_name: dict[str, list[Waiting]] = {}
         self._closed = False
+        self._few = NEVER
+        self._is_low = threading.Event()
+        self._taken_at, self._stands_by = 0.0, False
         self._busy_since: dict[int, float] = {}  # thread -> since when it has had a job
         self._started: dict[Claimed, float] = {}
-        self.pace = Pace()
+        self.pace, self._gate = Pace(), Gate()
 
     def __len__(self) -> int:
         return sum(map(len, self._queues))
@@ -47,7 +53,7 @@ class Tray:
         with self._change:
             for job in jobs:
                 heappush(self._of(job.row["queue"]), Waiting(*_order(job), now, job))
-            self._change.notify(len(jobs))
+            self._change.notify(len(jobs) if self._gate.is_open else 2)  # one that works and one that stands by
 
     def take_back(self, waited: float = 0.0) -> list[Claimed]:
         """Those that nobody has started, if they have waited for so many seconds; they will not be started any more."""
@@ -80,6 +86,14 @@ class Tray:
             first = min((waiting.since for queue in self._queues for waiting in queue), default=None)
         return None if first is None else max(0.0, first + waited - time.monotonic())
 
+    def wait_for_few(self, few: int, seconds: float) -> None:
+        """Until no more than so many wait here, or so many seconds have passed."""
+        with self._change:
+            self._is_low.clear()
+            self._few = few if len(self) > few else NEVER
+        if self._few != NEVER:
+            self._is_low.wait(seconds)
+
     def started(self, job: Claimed) -> float | None:
         """When this one was started; None if it was not, or has been struck."""
         return self._started.get(job)
@@ -105,16 +119,53 @@ class Tray:
 
     def get(self, timeout: float | None = None) -> Claimed | None:
         """The next job, as soon as there is one; None when there will be no more, or none came in time."""
-        thread, now = threading.get_ident(), time.monotonic()
+        thread = threading.get_ident()
         with self._change:
-            if (since := self._busy_since.pop(thread, None)) is not None:
-                self.pace.note(now - since)
-            self._change.wait_for(lambda: self._closed or len(self) > 0, timeout)
-            if self._closed or not len(self):
+            self._back(thread)
+            if not self._may_start(timeout):
                 return None
             job = self._next()
-            self._busy_since[thread] = self._started[job] = time.monotonic()
+            self._busy_since[thread] = self._started[job] = self._taken_at = time.monotonic()
+            if self._few >= len(self):
+                self._few = NEVER
+                self._is_low.set()
         return job
+
+    def _back(self, thread: int) -> None:
+        """It has done what it had."""
+        if (since := self._busy_since.pop(thread, None)) is not None:
+            lasted = time.monotonic() - since
+            self.pace.note(lasted)
+            self._gate.note(lasted, self.pace.mean)
+
+    def _may_start(self, timeout: float | None) -> bool:
+        """Whether this thread has a job to take; waits until it has."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._closed:
+            if len(self) and (self._gate.is_open or not self._is_worked_at()):
+                return True
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            if len(self) and not self._stands_by:
+                self._stand_by()
+            else:
+                self._change.wait(left)
+        return False
+
+    def _is_worked_at(self) -> bool:
+        """Whether a thread has begun a job just now, and will be back soon."""
+        after = time.monotonic() - STALLED
+        return any(since > after for since in self._busy_since.values())
+
+    def _stand_by(self) -> None:
+        """Another thread works through what waits here. Should that not go on, all are let in."""
+        self._stands_by = True
+        self._change.wait(STALLED)
+        self._stands_by = False
+        if len(self) and time.monotonic() - self._taken_at >= STALLED:
+            self._gate.open()
+            self._change.notify_all()
 
     def _next(self) -> Claimed:
         while not self._queues[0]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from magik_sa.claim import Claimed
-from magik_sa.worker import book, pace, stock, suspects, tray
+from magik_sa.worker import book, gate, pace, stock, suspects, tray
+from magik_sa.worker.gate import Gate
 from magik_sa.worker.pace import Pace
 from magik_sa.worker.stock import Stock
 from magik_sa.worker.tray import Tray
 from tests.tools.clock import Clock, set_in
+from tests.tools.waiting import never, until
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 numbers = itertools.count(1)
@@ -175,6 +179,106 @@ def test_a_thread_that_waits_gets_what_comes_and_none_at_the_end() -> None:
     assert got == [only]
     of.put([job()])
     assert of.get() is None, "closed is closed"
+
+
+def test_who_waits_for_few_is_woken_when_no_more_are_left() -> None:
+    of, waits = Tray(), threading.Event()
+
+    def wait() -> None:
+        waits.set()
+        of.wait_for_few(1, 60)
+
+    of.put([job() for _ in range(3)])
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    waits.wait()
+    of.get()
+    assert thread.is_alive()
+    of.get()
+    thread.join(5)
+    assert not thread.is_alive()
+    of.wait_for_few(1, 60)  # there are no more already
+
+
+# ---- one thread, or all
+
+
+def shut_tray() -> Tray:
+    """A tray that lets one thread alone at what it has: its jobs were short of late."""
+    of = Tray()
+    of.pace.mean = 0.0001
+    of.put([job()])
+    of.get()
+    of.get(0)
+    return of
+
+
+def takers(of: Tray, count: int) -> tuple[list[Claimed], threading.Event]:
+    """Threads that take a job each and keep it until they are told to end."""
+    got: list[Claimed] = []
+    end = threading.Event()
+
+    def take() -> None:
+        if (claimed := of.get()) is not None:
+            got.append(claimed)
+            end.wait(60)
+
+    for _ in range(count):
+        threading.Thread(target=take, daemon=True).start()
+    return got, end
+
+
+def test_short_jobs_are_for_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it takes long over one of them."""
+    monkeypatch.setattr(tray, "STALLED", 3600)
+    of = shut_tray()
+    got, end = takers(of, 3)
+    of.put([job() for _ in range(3)])
+    until(lambda: len(got) == 1, what="one has begun")
+    never(lambda: len(got) > 1, 0.2)
+    of.close()
+    end.set()
+
+
+def test_jobs_behind_one_that_lasts_are_begun_by_the_others() -> None:
+    of = shut_tray()
+    got, end = takers(of, 3)
+    of.put([job() for _ in range(3)])
+    until(lambda: len(got) == 3, what="all have begun")
+    of.close()
+    end.set()
+
+
+def test_one_that_has_lasted_keeps_no_other_thread_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = shut_tray()
+    got, end = takers(of, 1)
+    of.put([job()])
+    until(lambda: len(got) == 1, what="it has begun")
+    at = time.monotonic() + 1
+    monkeypatch.setattr(tray, "time", SimpleNamespace(monotonic=lambda: at))
+    of.put([job(), job()])
+    assert (of.get(0) is not None, of.get(0) is not None) == (True, True)
+    end.set()
+
+
+def test_jobs_that_wait_are_for_all_threads_and_those_that_compute_for_one() -> None:
+    of = Gate()
+    of.note(0.0001, mean=0.0001)
+    assert not of.is_open
+    for _ in range(gate.TRIAL):
+        of.note(1e-9, mean=0.0001)  # less than the processor time of this loop
+    assert not of.is_open
+    for _ in range(gate.TRIAL):
+        of.note(0.0005, mean=0.0001)
+    assert of.is_open
+    of.note(0.0001, mean=0.0001)
+    assert of.is_open, "not tried again at once"
+
+
+def test_jobs_that_last_are_for_all_threads() -> None:
+    of = Gate()
+    of.note(0.0001, mean=gate.SHORT)
+    assert of.is_open
 
 
 # ---- suspects
