@@ -74,7 +74,7 @@ class Taken(NamedTuple):
 
     value: Any
     stored: Any  # as JSON
-    size: int  # of that, in bytes
+    coded: bytes  # that, as it travels
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +98,14 @@ class Argument:
 
     def take(self, value: object) -> Taken:
         """Check a value; give it as the job will show it, and as JSON. Raises ``MAGIK_ARGS_INVALID``."""
+        if type(value) is self._itself and (coded := _coded(value)):
+            return Taken(value, value, coded)
         checked = self._checked(self.adapter.validate_python, value)
         stored = self.dump(checked)
-        size = len(encoded(stored, self.name))
+        coded = encoded(stored, self.name)
         if (back := self.read(stored)) != checked and not _same(back, checked):
             raise invalid(self.name, "does not come back from JSON as the same value")
-        return Taken(checked, stored, size)
+        return Taken(checked, stored, coded)
 
     def dump(self, value: object) -> Any:
         """A checked value as JSON. The elements of a set, which have no order of their own, are sorted."""
@@ -117,6 +119,8 @@ class Argument:
 
     def read(self, stored: object) -> Any:
         """A value from its JSON. Raises ``MAGIK_ARGS_INVALID`` where it does not fit the declaration (any more)."""
+        if type(stored) is self._itself and _coded(stored):
+            return stored
         return self._checked(lambda json: self.adapter.validate_json(to_json(json, inf_nan_mode="constants")), stored)
 
     def default(self) -> Any:
@@ -126,6 +130,16 @@ class Argument:
         if self.required:
             raise invalid(self.name, "is missing")
         return self.read(self._stored_default)
+
+    @cached_property
+    def head(self) -> bytes:
+        """What stands before its value in the JSON of a row."""
+        return encoded(self.name, self.name) + b":"
+
+    @cached_property
+    def _itself(self) -> type | None:
+        """The type of values that are their own JSON, with nothing to check but what `_coded` looks at."""
+        return next((each for each in (int, str, bool) if self.annotation is each), None)
 
     @cached_property
     def _stored_default(self) -> Any:
@@ -157,6 +171,20 @@ class Argument:
             raise invalid(self.name, "is a naive datetime; give it a time zone")
         if isinstance(value, int) and not -LARGEST_INTEGER - 1 <= value <= LARGEST_INTEGER:
             raise invalid(self.name, "does not fit into 64 bits")
+
+
+def _coded(value: object) -> bytes:
+    """The JSON of a number, a truth value or a text, where nothing stands against it; empty where that has to be seen.
+
+    Most values are such, and pydantic, the encoder and the way back take ten times as long to say so.
+    """
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, int):
+        return str(value).encode() if -LARGEST_INTEGER - 1 <= value <= LARGEST_INTEGER else b""
+    if isinstance(value, str) and value.isascii() and value.isprintable() and not ('"' in value or "\\" in value):
+        return f'"{value}"'.encode()
+    return b""
 
 
 def _same(back: Any, given: Any) -> bool:

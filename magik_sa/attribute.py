@@ -7,7 +7,7 @@ because the row was loaded again or an argument was set, makes them stale by its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sqlalchemy import inspect
 from sqlalchemy.ext.hybrid import hybrid_property
@@ -18,8 +18,11 @@ from .errors import EnqueueError
 from .expression import expression
 from .key import digest
 from .sealed import Sealed
-from .storable import encoded, fitting, invalid
+from .storable import MAX_ARGS_BYTES, encoded, fitting, invalid
 from .unreadable import Unreadable
+
+if TYPE_CHECKING:
+    from .declaration import Declaration
 
 _SHOWN: Final = "_magik_shown"
 
@@ -74,6 +77,21 @@ def fill(job: Any, given: Mapping[str, Any]) -> None:
     vars(job).update({"args": raw, _SHOWN: (raw, values)})
 
 
+def coded(declaration: Declaration, given: Mapping[str, Any]) -> str | None:
+    """The arguments of a job that is not built, as the JSON of its row; None where they are not its class's, or too
+    large: building the job says so. Raises ``MAGIK_ARGS_INVALID`` for one that does not fit.
+    """
+    fields, known = [], 0
+    for name, argument in declaration.arguments.items():
+        if name in given:
+            known += 1
+            fields.append(argument.head + argument.take(given[name]).coded)
+        else:
+            fields.append(argument.head + argument.take(argument.default()).coded)
+    whole = b"{%b}" % b",".join(fields)
+    return whole.decode() if known == len(given) and len(whole) <= MAX_ARGS_BYTES else None
+
+
 def assign(job: Any, given: Mapping[str, Any]) -> None:
     """Check and set some arguments of a job, and its key with them. Nothing is changed where one of them is refused."""
     arguments = type(job).__magik__.arguments
@@ -87,7 +105,7 @@ def _with(job: Any, raw: dict[str, Any], values: dict[str, Any], taken: Mapping[
     """The JSON of the job's row and its values, these among them; with its key where it is one of theirs."""
     declaration = type(job).__magik__
     sizes = {name: len(encoded(stored, name)) for name, stored in raw.items() if name not in taken}
-    fitting({**sizes, **{name: each.size for name, each in taken.items()}})
+    fitting({**sizes, **{name: len(each.coded) for name, each in taken.items()}})
     raw = _sealed(declaration.arguments, {**raw, **{name: each.stored for name, each in taken.items()}})
     values = {**values, **{name: each.value for name, each in taken.items()}}
     if not taken.keys().isdisjoint(declaration.idempotent_by):

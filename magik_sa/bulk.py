@@ -7,100 +7,107 @@ million of them, out of a generator, take the memory of one chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, overload
 
-from sqlalchemy import Connection, DateTime, cast, select
+from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session, class_mapper, scoped_session
 from sqlalchemy.orm.attributes import instance_state
 
 from . import successor
+from .alike import Alike
 from .attribute import settle
+from .chunk import Given, ask_for_moments, at, chunks, insert, iterated, refused
 from .enqueue import UnknownJob, repeats
 from .errors import EnqueueError
 from .job import REPEAT, Job
-from .setting import setting
-from .storable import invalid
-from .unnest import INSERT, Row, instant, open_moment, parameters, row_of
+from .unnest import parameters, row_of
 from .writing import connection_of, session_of
 
-CHUNK_ROWS: Final = 2_000
-CHUNK_BYTES: Final = 4 * 2**20  # of JSON: one job alone may have 256 KiB
-MOST_MOMENTS: Final = 500  # in one SELECT, which may have 1,664 columns
 
-QUIET: Final = ("magik_sa.wake", "off")  # what the triggers that wake workers look at
+@overload
+def bulk_enqueue(session: Session | scoped_session[Any], jobs: Iterable[Job], *, wake: bool = True) -> int: ...
+@overload
+def bulk_enqueue(
+    session: Session | scoped_session[Any],
+    jobs: type[Job],
+    arguments: Iterable[Mapping[str, Any]],
+    *,
+    wake: bool = True,
+    queue: str | None = None,
+    priority: int | None = None,
+    run_at: datetime | ColumnElement[datetime] | None = None,
+    delay: str | timedelta | None = None,
+) -> int: ...
+def bulk_enqueue(
+    session: Session | scoped_session[Any],
+    jobs: Iterable[Job] | type[Job],
+    arguments: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    wake: bool = True,
+    queue: str | None = None,
+    priority: int | None = None,
+    run_at: Any = None,
+    delay: str | timedelta | None = None,
+) -> int:
+    """Add many new jobs in the transaction of `session`; how many were inserted.
 
+    `jobs` are of any classes. Or it is one class, and `arguments` are those of its jobs: a few times as fast, as no
+    object is made of each; `queue`, `priority`, `run_at` and `delay` are then those of all. Both are read as they go.
 
-class Given(NamedTuple):
-    """One of the jobs that were given, at its place among them, and the row that is to be made of it."""
-
-    position: int
-    job: Job
-    row: Row
-
-    @property
-    def size(self) -> int:
-        """Characters of JSON."""
-        return len(self.row["args"] or "") + len(self.row["context"] or "")
-
-    @property
-    def key(self) -> tuple[str, bytes]:
-        """What a chunk is sorted by: two transactions that insert the same keys then wait for each other in turn."""
-        return self.job.job_class, self.job.key_digest or b""
-
-
-def bulk_enqueue(session: Session | scoped_session[Any], jobs: Iterable[Job], wake: bool = True) -> int:
-    """Add many new jobs, of any classes, in the transaction of `session`; how many were inserted.
-
-    `jobs` is read as it goes. A repeat of a live job's key is passed over, and `is_repeat` and `repeat_of` say so. With
-    ``wake=False`` no worker is woken: the jobs wait for the next poll. In `perform`, a job of the key that is being
-    performed is added at the end of that job, and not counted.
+    A repeat of a live job's key is passed over, and `is_repeat` and `repeat_of` say so. With ``wake=False`` no worker
+    is woken: the jobs wait for the next poll. In `perform`, a job of the key that is being performed is added at the
+    end of that job, and not counted.
 
     Raises `EnqueueError` that names the position of what cannot be added, before anything of its chunk is written.
     """
-    into, inserted = session_of(session), 0
-    for chunk in _chunks(jobs):
-        if into.autoflush:  # what was added before is inserted before
-            into.flush()
-        connection, new = connection_of(into), [given for given in chunk if not successor.held(into, given.job)]
-        _ask_for_moments(connection, new)
-        inserted += _insert(into, connection, sorted(new, key=lambda given: given.key), wake)
+    into = session_of(session)
+    options = {"queue": queue, "priority": priority, "run_at": run_at, "delay": delay}
+    if not isinstance(jobs, type):
+        for name in [name for name, value in {"arguments": arguments, **options}.items() if value is not None]:
+            raise refused(name, "goes with a class of jobs, and jobs were given")
+        return _add(into, ((f"jobs[{n}]", job) for n, job in enumerate(iterated(jobs, "jobs"))), wake)
+    alike = Alike(jobs, options)
+    given = iterated(arguments, "arguments")  # type: ignore[arg-type]
+    return _add_alike(into, alike, given, wake) if alike.are_plain else _add(into, alike.built(given), wake)
+
+
+def _add(session: Session, jobs: Iterable[tuple[str, Job]], wake: bool) -> int:
+    inserted = 0
+    for chunk in chunks((_given(place, job) for place, job in jobs), lambda given: given.size):
+        _flush_what_was_added_before(session)
+        connection, new = connection_of(session), [each for each in chunk if not successor.held(session, each.job)]
+        ask_for_moments(connection, new)
+        new.sort(key=lambda given: given.key)
+        there = insert(connection, parameters([given.row for given in new]), wake) if new else 0
+        _tell_repeats(session, new, there)
+        inserted += there
     return inserted
 
 
-def _chunks(jobs: Iterable[Job]) -> Iterator[list[Given]]:
-    chunk: list[Given] = []
-    size = 0
-    for position, job in enumerate(_iterated(jobs)):
-        chunk.append(given := _given(position, job))
-        size += given.size
-        if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+def _add_alike(session: Session, alike: Alike, arguments: Iterator[Mapping[str, Any]], wake: bool) -> int:
+    inserted = 0
+    for rows in alike.rows(arguments):
+        _flush_what_was_added_before(session)
+        inserted += alike.insert(connection_of(session), rows, wake)
+    return inserted
 
 
-def _iterated(jobs: Iterable[Job]) -> Iterator[Job]:
-    if not isinstance(jobs, Iterable):
-        raise EnqueueError("MAGIK_NOT_ENQUEUEABLE", f"jobs: a {type(jobs).__name__} is no iterable.", field="jobs")
-    return iter(jobs)
+def _flush_what_was_added_before(session: Session) -> None:
+    if session.autoflush:
+        session.flush()
 
 
-def _given(position: int, job: Job) -> Given:
+def _given(place: str, job: Job) -> Given:
     """The row of a job, checked as `session.add` and a flush would."""
     if why := _unfit(job):
-        raise EnqueueError("MAGIK_NOT_ENQUEUEABLE", f"jobs[{position}] {why}.", field=f"jobs[{position}]")
+        raise refused(place, why)
     try:
         settle(job)
-        return Given(position, job, row_of(job))
+        return Given(place, job, row_of(job))
     except EnqueueError as error:
-        raise _at(position, error) from None
-
-
-def _at(position: int, error: EnqueueError) -> EnqueueError:
-    return EnqueueError(error.code, f"jobs[{position}]: {error.what}", field=error.field)
+        raise at(place, error) from None
 
 
 def _unfit(job: object) -> str | None:
@@ -115,26 +122,9 @@ def _unfit(job: object) -> str | None:
     return None
 
 
-def _ask_for_moments(connection: Connection, chunk: list[Given]) -> None:
-    """Have the server say what the SQL expressions in `run_at` come to."""
-    asked = [given for given in chunk if open_moment(given.row, given.job) is not None]
-    for start in range(0, len(asked), MOST_MOMENTS):
-        some = asked[start : start + MOST_MOMENTS]
-        moments = (cast(open_moment(given.row, given.job), DateTime(timezone=True)) for given in some)
-        found = connection.execute(select(*moments)).all()
-        for given, moment in zip(some, found[0] if len(found) == 1 else [None] * len(some), strict=True):
-            if moment is None:
-                raise _at(given.position, invalid("run_at", "is an SQL expression that gives no time"))
-            given.row["run_at"] = instant(moment)
-
-
-def _insert(session: Session, connection: Connection, chunk: list[Given], wake: bool) -> int:
-    rows = parameters([given.row for given in chunk])
-    with nullcontext() if wake else setting(connection, *QUIET):
-        inserted: int = connection.execute(INSERT, rows).rowcount
+def _tell_repeats(session: Session, chunk: list[Given], inserted: int) -> None:
     for given in chunk:
         vars(given.job).pop(REPEAT, None)
     if inserted < len(chunk):
         for job, live in repeats(session, [given.job for given in chunk if given.job.key_digest is not None]):
             vars(job)[REPEAT] = live
-    return inserted

@@ -2,7 +2,8 @@
 
 ``INSERT … SELECT … FROM unnest(…)`` has one parameter for each column, whatever the number of rows: no limit on
 parameters is met, and the statement is the same for every chunk. All of them are arrays of text, which every driver
-sends alike; Postgres casts each value to its column's type. A value that all rows have travels once.
+sends alike; Postgres casts each value to its column's type. A value that all rows have travels once, and what holds no
+line feed, ids and JSON, as the lines of one text: that costs a driver nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ COLUMNS: Final = tuple(Job.__table__.columns)
 AFTER: Final = "after"  # beside the columns: a delay, which is added to the database's now()
 NAMES: Final = (*Job.__table__.columns.keys(), AFTER)
 
+LINES: Final = {"id", "args"}
+
 Row = dict[str, str | None]
+Parameters = dict[str, list[str | None] | str | None]
 
 
 def row_of(job: Job) -> Row:
@@ -58,18 +62,35 @@ def open_moment(row: Row, job: Job) -> Any:
     return vars(job).get("run_at") if row["run_at"] is None and row[AFTER] is None else None
 
 
-def parameters(rows: Sequence[Row]) -> dict[str, list[str | None] | str | None]:
+def parameters(rows: Sequence[Row]) -> Parameters:
     """What `INSERT` takes for these rows, of which there is at least one.
 
     The array of a column in which all have the same is empty, as unnest fills the shorter ones up; that of the ids is
     never.
     """
-    given: dict[str, list[str | None] | str | None] = {}
+    given: Parameters = {}
     for name in NAMES:
         values = [row[name] for row in rows]
         same = name != "id" and values.count(values[0]) == len(values)
-        given[_array(name)], given[_same(name)] = ([], values[0]) if same else (values, None)
+        given |= _column(name, [] if same else values, values[0] if same else None)
     return given
+
+
+def parameters_alike(row: Row, args: Sequence[str], ids: Sequence[str]) -> Parameters:
+    """The same for rows that are like this one but for their arguments and ids."""
+    given: Parameters = {}
+    for name in NAMES:
+        given |= _column(name, [], row[name])
+    return given | _column("args", args, None) | _column("id", ids, None)
+
+
+def _column(name: str, values: Sequence[str | None], same: str | None) -> Parameters:
+    return {_array(name): _lines(values) if name in LINES else list(values), _same(name): same}
+
+
+def _lines(values: Sequence[str | None]) -> str:
+    text = "\n".join([value or "" for value in values])
+    return SealedText(text) if any(type(value) is SealedText for value in values) else text
 
 
 def instant(moment: datetime) -> str:
@@ -122,7 +143,13 @@ def _same(name: str) -> str:
 
 def _insert() -> Insert:
     """Passes over a live key, as any INSERT of jobs does, and over a job that was given twice."""
-    arrays = [bindparam(_array(name), type_=ARRAY(Text)) for name in NAMES]
+
+    def array(name: str) -> ColumnElement[Any]:
+        if name in LINES:
+            return func.string_to_array(bindparam(_array(name), type_=Text), "\n", "", type_=ARRAY(Text))
+        return bindparam(_array(name), type_=ARRAY(Text))
+
+    arrays = [array(name) for name in NAMES]
     given = func.unnest(*arrays).table_valued(*(column(name, Text) for name in NAMES), name="given").render_derived()
 
     def text_of(name: str) -> ColumnElement[str]:

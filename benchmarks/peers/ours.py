@@ -50,7 +50,7 @@ class MagikSA(Peer):
     async def many(self, kind: str, seqs: range, delay: float) -> None:
         ahead = timedelta(seconds=delay) if delay else None
         with Session(self.engine) as session:
-            bulk_enqueue(session, (KINDS[kind](seq=seq, delay=ahead) for seq in seqs))
+            bulk_enqueue(session, KINDS[kind], ({"seq": seq} for seq in seqs), delay=ahead)
             session.commit()
 
     async def close(self) -> None:

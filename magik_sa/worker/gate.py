@@ -28,7 +28,7 @@ class Gate:
     def __init__(self) -> None:
         self.is_open = True
         self._try_at = 0.0
-        self._restart()
+        self._count, self._lasted, self._thread, self._began = 0, 0.0, 0, 0.0
 
     def note(self, lasted: float, mean: float) -> None:
         """A job of this thread has lasted so many seconds, and jobs last for `mean`."""

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, Session, make_transient, mapped_column
 
-from magik_sa import EnqueueError, Job, UnknownJob, arg, bulk, bulk_enqueue, context
+from magik_sa import EnqueueError, Job, UnknownJob, arg, bulk_enqueue, chunk, context
 
 AT = datetime(2031, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)
 
@@ -306,7 +306,7 @@ def test_what_is_no_new_job_is_named_and_nothing_is_written(session: Session, en
 def test_what_holds_no_jobs_is_refused(session: Session) -> None:
     nothing: Any
     for nothing in (Mailing(), None, 3):
-        with pytest.raises(EnqueueError, match="MAGIK_NOT_ENQUEUEABLE: jobs: "):
+        with pytest.raises(EnqueueError, match="MAGIK_NOT_ENQUEUEABLE: jobs is a "):
             bulk_enqueue(session, nothing)
 
 
@@ -320,7 +320,7 @@ def test_a_session_that_has_to_be_awaited_is_refused_with_the_form_that_works(se
 def test_what_was_inserted_before_the_fault_goes_with_the_transaction(
     session: Session, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(chunk, "ROWS", 2)
     wrong: Any = object()
     with pytest.raises(EnqueueError, match=r"jobs\[3\]"), session.begin_nested():
         bulk_enqueue(session, [Mailing(), Mailing(), Mailing(), wrong])
@@ -334,10 +334,10 @@ def test_what_was_inserted_before_the_fault_goes_with_the_transaction(
 def test_a_chunk_ends_by_its_rows_or_by_their_size(session: Session, engine: Engine) -> None:
     sent: list[int] = []
     event.listen(engine, "before_cursor_execute", lambda *_: sent.append(1))
-    assert bulk_enqueue(session, (Mailing() for _ in range(bulk.CHUNK_ROWS + 1))) == bulk.CHUNK_ROWS + 1
+    assert bulk_enqueue(session, (Mailing() for _ in range(chunk.ROWS + 1))) == chunk.ROWS + 1
     assert len(sent) == 2
     sent.clear()
-    large = "x" * (bulk.CHUNK_BYTES // 20)
+    large = "x" * (chunk.BYTES // 20)
     assert bulk_enqueue(session, [Mailing(to=large) for _ in range(41)]) == 41
     assert len(sent) == 3
 
@@ -363,6 +363,139 @@ def test_a_hundred_thousand_out_of_a_generator_take_the_memory_of_one_chunk(sess
     assert late - early < 30 * 2**20
 
 
+# ---- of one class
+
+
+class Parcel(Job, policy="system", queue="parcels"):
+    """What may be made into rows without an object."""
+
+    to: Mapped[str] = arg()
+    weight: Mapped[int] = arg(default=3)
+    stops: Mapped[list[str]] = arg(default_factory=list)
+
+    def perform(self, session: Session) -> None: ...
+
+
+class Vault(Job, policy="system"):
+    code: Mapped[str] = arg(sensitive=True)
+
+    def perform(self, session: Session) -> None: ...
+
+
+class Doubled(Job, policy="system"):
+    """Has a constructor of its own."""
+
+    number: Mapped[int] = arg()
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number=2 * number)
+
+    def perform(self, session: Session) -> None: ...
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"queue": "vans", "priority": 7},
+    {"run_at": AT},
+    {"delay": timedelta(hours=1, microseconds=3)},
+    {"run_at": func.now() - timedelta(days=1) * 2},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_rows_of_a_class_are_those_of_its_jobs(session: Session, engine: Engine, options: dict[str, Any]) -> None:
+    given: list[dict[str, Any]] = [
+        {"to": "ada"},
+        {"to": 'b"\\ö\n', "weight": -1, "stops": ["x\ny", "ü"]},
+        {"to": "", "weight": "12"},
+    ]
+    token = context.set({"who": "ann"})
+    assert bulk_enqueue(session, Parcel, given, **options) == 3
+    assert bulk_enqueue(session, [Parcel(**each, **options) for each in given]) == 3
+    context.reset(token)
+    session.commit()
+    made = rows(engine)
+    ids = [row.pop("id") for row in made]
+    assert len(set(ids)) == 6
+    assert all(id.version == 7 for id in ids)
+    assert made[:3] == made[3:]
+    with Session(engine) as other:
+        assert [job.weight for job in other.scalars(select(Parcel).order_by(Parcel.id))] == [3, -1, 12] * 2
+
+
+def test_repeats_of_a_class_are_passed_over(session: Session, engine: Engine) -> None:
+    assert bulk_enqueue(session, Invoice, [{"number": 1}, {"number": 2}, {"number": 1}]) == 2
+    assert bulk_enqueue(session, Invoice, ({"number": number} for number in (2, 3)), queue="other") == 1
+    session.commit()
+    assert [row["queue"] for row in rows(engine)] == ["invoices", "invoices", "other"]
+
+
+def test_a_constructor_of_the_class_itself_is_called(session: Session, engine: Engine) -> None:
+    assert bulk_enqueue(session, Doubled, [{"number": 21}]) == 1
+    session.commit()
+    assert [row["args"] for row in rows(engine)] == [{"number": 42}]
+
+
+def test_a_secret_is_not_in_the_error_of_the_statement(session: Session) -> None:
+    session.execute(text("ALTER TABLE magik_jobs RENAME TO gone"))
+    with pytest.raises(DBAPIError) as failed:
+        bulk_enqueue(session, Vault, [{"code": "7734-sesame"}, {"code": "open"}])
+    assert "all_args" in str(failed.value)
+    assert "sesame" not in str(failed.value)
+
+
+def test_many_of_a_class_are_read_chunk_by_chunk(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk, "ROWS", 2)
+    there: list[int] = []
+
+    def given() -> Iterator[dict[str, Any]]:
+        for number in range(5):
+            there.append(session.scalars(text("SELECT count(*) FROM magik_jobs")).one())
+            yield {"to": str(number)}
+
+    assert bulk_enqueue(session, Parcel, given(), wake=False) == 5
+    assert there == [0, 0, 2, 2, 4]
+    assert setting(session) == ""
+
+
+WRONG_ARGUMENTS: dict[str, tuple[Any, str, str]] = {
+    "no mapping": (("to", "ada"), "MAGIK_NOT_ENQUEUEABLE", r"arguments\[2\] is a tuple and no mapping"),
+    "a job": (Mailing(), "MAGIK_NOT_ENQUEUEABLE", r"arguments\[2\] is a Mailing and no mapping"),
+    "missing": ({}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: is missing"),
+    "unknown": ({"to": "a", "wieght": 1}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: wieght: .*did you mean weight\?"),
+    "wrong": ({"to": 3}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: "),
+    "too wide": ({"to": "a", "weight": 2**63}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: weight: .*64 bits"),
+    "too large": ({"to": "x" * 262_144}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: .* at most 262144 are allowed"),
+    "NUL": ({"to": "\0"}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: .*NUL"),
+    "an option": ({"to": "a", "queue": "vans"}, "MAGIK_NOT_ENQUEUEABLE", r"arguments\[2\] has queue, .*for all"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_ARGUMENTS)
+@pytest.mark.parametrize("first", [False, True])
+def test_what_are_no_arguments_of_the_class_is_named(session: Session, engine: Engine, wrong: str, first: bool) -> None:
+    given, code, told = WRONG_ARGUMENTS[wrong]
+    arguments: Any = [given] if first else [{"to": "a"}, {"to": "b"}, given]
+    with pytest.raises(EnqueueError, match=told.replace("2", "0", 1) if first else told) as refused:
+        bulk_enqueue(session, Parcel, arguments)
+    assert refused.value.code == code
+    session.commit()
+    assert rows(engine) == []
+
+
+def test_what_is_no_class_of_jobs_is_refused(session: Session) -> None:
+    other: Any
+    for other in (Job, UnknownJob, int):
+        with pytest.raises(EnqueueError, match=f"MAGIK_NOT_ENQUEUEABLE: jobs is {other.__name__}, and no class"):
+            bulk_enqueue(session, other, [{}])
+    with pytest.raises(EnqueueError, match="MAGIK_NOT_ENQUEUEABLE: arguments is a NoneType and no iterable"):
+        bulk_enqueue(session, Parcel)  # type: ignore[call-overload]
+    with pytest.raises(EnqueueError, match="MAGIK_NOT_ENQUEUEABLE: delay goes with a class of jobs"):
+        bulk_enqueue(session, [Mailing()], delay="1h")  # type: ignore[call-overload]
+    with pytest.raises(EnqueueError, match=r"arguments\[0\]\.* is a Filed, which has a table of its own"):
+        bulk_enqueue(session, Filed, [{}])
+
+
 # ---- waking
 
 
@@ -383,7 +516,7 @@ def test_the_setting_is_put_back_when_the_insert_fails_in_a_savepoint(session: S
 
 
 def test_the_setting_is_put_back_when_a_later_job_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(chunk, "ROWS", 1)
     wrong: Any = object()
     with pytest.raises(EnqueueError):
         bulk_enqueue(session, [Mailing(), wrong], wake=False)

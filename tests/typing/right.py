@@ -185,5 +185,6 @@ def downgrade() -> None:
 def close_month(session: Session, sessions: scoped_session[Session]) -> None:
     assert_type(bulk_enqueue(session, [job]), int)
     bulk_enqueue(sessions, (SettleBatch(tenant_id=T, bare=number) for number in range(3)), wake=False)
+    assert_type(bulk_enqueue(session, SettleBatch, [{"tenant_id": T, "bare": 3}], delay="1h", queue="slow"), int)
     assert_type(once(session, job), bool)
     once(sessions, [T, "close"], scope="month")

@@ -262,17 +262,14 @@ def test_one_that_has_lasted_keeps_no_other_thread_from_working(monkeypatch: pyt
 
 
 def test_jobs_that_wait_are_for_all_threads_and_those_that_compute_for_one() -> None:
-    of = Gate()
-    of.note(0.0001, mean=0.0001)
-    assert not of.is_open
-    for _ in range(gate.TRIAL):
-        of.note(1e-9, mean=0.0001)  # less than the processor time of this loop
-    assert not of.is_open
-    for _ in range(gate.TRIAL):
-        of.note(0.0005, mean=0.0001)
-    assert of.is_open
-    of.note(0.0001, mean=0.0001)
-    assert of.is_open, "not tried again at once"
+    of, opened = Gate(), []
+    for lasted, times in [(0.0001, 1), (1e-9, gate.TRIAL), (0.0005, gate.TRIAL + 1), (0.0001, 1)]:
+        for _ in range(times):
+            of.note(lasted, mean=0.0001)
+        opened.append(of.is_open)
+    shut, computing, waiting, at_once = opened
+    assert (shut, computing) == (False, False), "1 ns is less than the processor time of such a loop"
+    assert (waiting, at_once) == (True, True), "and it is not tried again at once"
 
 
 def test_jobs_that_last_are_for_all_threads() -> None:
