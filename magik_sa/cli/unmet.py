@@ -16,7 +16,7 @@ from ..acting import STATES, Filter, Left, Seen, drawn, names
 from ..asking import Asking, Unanswered
 from ..errors import MagikError
 from ..harmless import harmless, word
-from ..recurring import near
+from ..meant import near
 from ..status.at_work import runners
 from ..status.questions import PAUSED
 

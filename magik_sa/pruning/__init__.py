@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
@@ -22,6 +21,7 @@ from ..failure import first_line
 from ..home import located
 from ..job import declared
 from ..job_session import read_committed
+from ..meant import near
 from . import statements
 
 BATCH: Final = 1_000  # rows of one transaction
@@ -79,9 +79,9 @@ def prune(
     effects = None if effects_older_than is None else duration(effects_older_than, field="effects_older_than")
     keep = kept()
     if job_class is not None and finished is None and expired is None and job_class not in keep:
-        near = " or ".join(map(repr, get_close_matches(job_class, keep, 3)))
-        hint = f"; did you mean {near}?" if near else "."
-        raise _invalid(f"No class {job_class!r} says here how long its rows are kept{hint}", "job_class")
+        raise _invalid(
+            f"No class {job_class!r} says here how long its rows are kept{near(job_class, keep)}", "job_class"
+        )
     return carry_out(connection, Wish(keep, finished, job_class, expired, effects), dry_run=dry_run)
 
 
