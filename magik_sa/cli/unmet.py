@@ -61,12 +61,23 @@ def _state(job: Seen, wanted: Filter) -> str:
 
 
 def _meant(connection: Connection, wanted: Filter) -> str:
-    """Of a class and a queue that no job has: what looks like it."""
-    told = ""
-    for kind, name, known in zip(("class", "queue"), (wanted.job_class, wanted.queue), names(connection), strict=True):
-        if name is not None and name not in known and (meant := near(name, sorted(known))) != ".":
-            told += f" No job has the {kind} {harmless(repr(name))}{harmless(meant)}"
+    """Which class or queue no job has, and what looks like it."""
+    told, (classes, queues) = "", names(connection)
+    for kind, name, known in (("class", wanted.job_class, classes), ("queue", wanted.queue, queues)):
+        if name is not None and name not in known and not _had(connection, kind, name):
+            told += f" No job has the {kind} {harmless(repr(name) + near(name, known))}"
     return told
+
+
+def _had(connection: Connection, kind: str, name: str) -> bool:
+    """Whether any row has it, a finished one or one among very many, or it takes too long to tell."""
+    asked = Filter(states=STATES, job_class=name) if kind == "class" else Filter(states=STATES, queue=name)
+    try:
+        return bool(drawn(connection, asked, 1))
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return True
 
 
 def gone(connection: Connection, ids: Iterable[UUID], seen: Sequence[Seen]) -> dict[UUID, Left]:

@@ -284,7 +284,18 @@ def test_a_misspelt_class_or_queue_is_said_to_be_one(program: Program, tell: Tel
     for act in ("list", "retry"):
         assert program(act, "--class", "SettleBach", code=1).strip() == meant
         assert "did you mean 'payments'?" in program(act, "--queue", "paiments", code=1)
-        assert program(act, "--class", "Unlike", code=1) == "No such jobs.\n"
+        assert program(act, "--class", "Unlike", code=1) == "No such jobs. No job has the class 'Unlike'.\n"
+
+
+def test_of_what_is_chosen_it_is_said_what_no_job_has_at_all(program: Program, tell: Tell) -> None:
+    dead(tell, job_class="'SettleBatch'", queue="'payments'")
+    dead(tell, job_class="'Report'", queue="'reports'", expired_at="NULL", finished_at="now()")
+    neither = "No such jobs. No job has the class 'Unlike'. No job has the queue 'nope'.\n"
+    for act in ("list", "retry", "cancel"):
+        assert program(act, "--queue", "nope", code=1) == "No such jobs. No job has the queue 'nope'.\n"
+        assert program(act, "--class", "Unlike", "--queue", "nope", code=1) == neither
+        assert program(act, "--class", "SettleBatch", "--queue", "reports", code=1) == "No such jobs.\n"
+        assert program(act, "--class", "Report", "--older-than", "1h", code=1) == "No such jobs.\n"
 
 
 def test_that_a_queue_is_paused_is_said_beside_what_waits_for_it(program: Program, tell: Tell) -> None:
