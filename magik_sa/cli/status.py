@@ -113,7 +113,9 @@ def _state(schedule: Schedule) -> str:
         return f"paused by {schedule.paused_by}" if schedule.paused_by else "paused"
     if schedule.rests:
         return f"rests: its on_schedule has ended {schedule.deaths} workers"
-    return "stale: no worker takes its ticks" if schedule.stale else "on time"
+    if schedule.stale:
+        return "stale: no worker takes its ticks"
+    return "due" if schedule.due else "on time"
 
 
 def _unserved(unserved: list[Unserved] | None) -> str:

@@ -58,9 +58,9 @@ class Worker:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule, with its times in UTC. `stale`: not paused, its time has passed, and no worker
-    took the tick for a minute, or no worker is alive to take it. `deaths`: of workers in the middle of this tick, one
-    after the other; from the second on it `rests`.
+    """A schedule, with its times in UTC. `due`: not paused, and its time has come. `stale`: that, and no worker took the
+    tick for a minute, or no worker is alive to take it. `deaths`: of workers in the middle of this tick, one after the
+    other; from the second on it `rests`.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Schedule:
     last_run_at: str | None
     paused: bool
     paused_by: str | None
+    due: bool
     stale: bool
     deaths: int
     rests: bool

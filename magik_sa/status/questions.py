@@ -108,6 +108,7 @@ PAUSED: Final = "SELECT name, paused_by FROM {schema}magik_queues"
 SCHEDULES: Final = f"""
 SELECT name, job_class, declaration, {UTC.format("next_run_at", "next_run_at")} AS next_run_at,
        {UTC.format("last_run_at", "last_run_at")} AS last_run_at, paused_at IS NOT NULL AS paused, paused_by,
+       paused_at IS NULL AND next_run_at <= now() AS due,
        paused_at IS NULL AND next_run_at < now() - make_interval(secs => :late) AS stale,
        deaths, coalesce(rests_until > now(), false) AS rests
   FROM {{schema}}magik_job_schedules WHERE job_class <> '{MAINTENANCE}' ORDER BY name"""

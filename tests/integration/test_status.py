@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, text
 
 from magik_sa.asking import SETTINGS, Asking
 from magik_sa.claim import Busy, Claims
+from magik_sa.cli.status import _state
 from magik_sa.errors import BootError
 from magik_sa.home import located
 from magik_sa.names import find
@@ -176,6 +177,10 @@ def test_schedules_tell_whether_somebody_takes_their_ticks(connection: Connectio
         tell(f"""{insert} ('{name}', 'Any', '{{"every": "10m"}}', {moment}, {paused})""")
     found = {each.name: each for each in asked(connection).schedules or ()}
     assert [name for name, each in found.items() if each.stale] == ["stale"]
+    assert [name for name, each in found.items() if each.due] == ["just now", "stale"]
+    assert [_state(found[name]).split(":")[0] for name in ("soon", "just now", "stale", "paused")] == [
+        *("on time", "due", "stale", "paused by ann"),
+    ]
     assert [name for name, each in found.items() if each.paused] == ["paused"]
     assert (found["stale"].next_run_at, found["stale"].last_run_at) == ("2020-02-03T04:05:06Z", None)
     assert found["never"].next_run_at == "infinity"
