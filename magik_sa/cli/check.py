@@ -24,7 +24,6 @@ from ..timetable import timetable
 from ..url import conninfo, parse
 from .output import Answer, Command
 
-
 WHY: Final = (
     "A worker of it has nothing to do, unless jobs are put there one by one (queue=… where a job is built)."
     " Write the queue as the header of its classes has it."

@@ -94,6 +94,11 @@ def _spare(widths: Mapping[str, int], room: int) -> int:
     return room - sum(widths.values()) - GAP * (len(widths) - 1)
 
 
+def moment(value: str) -> str:
+    """A time within a sentence: short on a terminal, as it is elsewhere."""
+    return str(short(value)) if sys.stdout.isatty() else value
+
+
 def short(value: Any) -> Any:
     """A time in UTC, for people: without its date where that is today's, without its seconds elsewhere."""
     if not isinstance(value, str) or not (read := TIME.fullmatch(value)):

@@ -15,10 +15,11 @@ from sqlalchemy.exc import DBAPIError
 from ..acting import STATES, Filter, Left, Seen, drawn, names
 from ..asking import Asking, Unanswered
 from ..errors import MagikError
-from ..harmless import harmless, word
+from ..harmless import harmless
 from ..meant import near
 from ..status.at_work import runners
 from ..status.questions import PAUSED
+from .status import paused_told
 
 NONE: Final = "No such jobs."
 GONE: Final = Left("gone")
@@ -97,13 +98,9 @@ def going_on(connection: Connection, ran: Sequence[UUID]) -> list[str]:
     return []
 
 
-def paused(connection: Connection, queues: Collection[str]) -> dict[str, str | None]:
-    """Which of these queues are paused, and by whom."""
+def paused(connection: Connection, queues: Collection[str]) -> dict[str, str]:
+    """Which of these queues are paused, and how that is told: by whom, and since when."""
     with suppress(*UNSAID):
-        return {row.name: row.paused_by for row in Asking(connection).ask(PAUSED) if row.name in queues}
+        rows = Asking(connection).ask(PAUSED)
+        return {row.name: paused_told(row.paused_by, row.paused_at) for row in rows if row.name in queues}
     return {}
-
-
-def resuming(queue: str) -> str:
-    """How it is resumed."""
-    return f"magik queues resume {word(queue)}"

@@ -113,7 +113,9 @@ def test_a_job_that_is_taken_away_from_its_run_leaves_nothing_and_is_not_tried_a
         (one,) = answer(database, "workers")["workers"]
         assert [(each["id"], each["state"]) for each in one["jobs"]] == [(str(held.id), f"{PAST[act]}")]
         known = "- +-" if act == "cancel" else f"Held +{held.queue}"  # of a cancelled one the row is gone
-        assert re.search(rf"^{held.id} +{known} .* {PAST[act]}, still running$", magik(database, "workers"), re.M)
+        assert re.search(
+            rf"^{held.id} +{known} .* {PAST[act]}, still running$", magik(database, "workers"), re.MULTILINE
+        )
         tell("INSERT INTO gates VALUES (true)")
         worker.wait_log("event=job_superseded")
         with Session(engine) as session, session.begin():
@@ -300,9 +302,11 @@ def test_of_what_is_chosen_it_is_said_what_no_job_has_at_all(program: Program, t
 
 def test_that_a_queue_is_paused_is_said_beside_what_waits_for_it(program: Program, tell: Tell) -> None:
     dead(tell, queue="'mail'")
-    tell("INSERT INTO magik_queues (name, paused_by) VALUES ('mail', 'ada')")
+    tell("INSERT INTO magik_queues VALUES ('mail', '2026-11-30 01:34:05Z', 'ada')")
     ((job_id,),) = tell("SELECT id FROM magik_jobs")
-    assert "queue     mail (paused by ada: magik queues resume mail)\n" in program("show", str(job_id))
+    assert "queue     mail (paused by ada since 2026-11-30T01:34:05Z: magik queues resume mail)\n" in program(
+        "show", str(job_id)
+    )
     said = program("retry", str(job_id))
     assert said == (
         "1 job retried.\nThe queue mail is paused; its jobs begin when it is resumed: magik queues resume mail\n"
