@@ -24,6 +24,7 @@ from sqlalchemy.orm.base import _MappedAnnotationBase as MappedBase
 
 from .errors import DeclarationError
 from .failure import cut
+from .named import named
 from .storable import encoded, invalid
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ def arg(*, default: T, sensitive: bool = False) -> Mapped[T]: ...
 def arg(*, default_factory: Callable[[], T], sensitive: bool = False) -> Mapped[T]: ...
 @overload
 def arg(*, sensitive: bool = False) -> Mapped[Any]: ...
+@named
 def arg(*, default: Any = MISSING, default_factory: Callable[[], Any] | None = None, sensitive: bool = False) -> Any:
     """Declare one argument in the body of a job class.
 

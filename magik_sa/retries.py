@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from .duration import duration
 from .errors import DeclarationError
+from .named import named_in
 
 MOST_TIMES: Final = 1_000_000
 _DOUBLINGS: Final = 60  # far beyond any cap, and far below what a float can hold
@@ -24,6 +25,7 @@ _GROWTH: Final[dict[str, Callable[[int], float]]] = {
 }
 
 
+@named_in
 @dataclass(frozen=True)
 class Retries:
     """A job starts ``1 + times`` times at most; between two tries it waits `base`, growing by `backoff` up to `cap`.

@@ -14,6 +14,7 @@ from typing import Any, Final
 from .cron import Cron
 from .duration import duration, text
 from .errors import DeclarationError, EnqueueError
+from .named import named_in
 from .storable import invalid
 from .storable import text as storable
 from .walk import following
@@ -22,6 +23,7 @@ from .zone import zone
 SHORTEST: Final = timedelta(seconds=1)
 
 
+@named_in
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """Either `every` so often, or by a `cron` in a `zone`. `name` tells several schedules of one class apart.

@@ -97,7 +97,9 @@ def test_of_each_kind_it_says_what_went_and_what_stays(database: str, app: psyco
     ]
     fill(app, 2, DAY, "1 hour")
     fill(app, 1, DAY, "2 days", "expired_at")
-    app.execute("INSERT INTO magik_effects (scope, key_digest, done_at) VALUES ('s', sha256(''), now() - interval '3 d')")
+    app.execute(
+        "INSERT INTO magik_effects (scope, key_digest, done_at) VALUES ('s', sha256(''), now() - interval '3 d')"
+    )
     app.execute(
         "INSERT INTO magik_claims (job_id, worker, backend_pid, backend_start)"
         " VALUES (gen_random_uuid(), 'gone', 999999, now())"
