@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal
 
-from .duration import duration
+from .duration import duration, fault
 from .errors import DeclarationError
 from .named import named_in
 
@@ -79,7 +79,8 @@ def _span(field: str, value: object) -> timedelta:
     try:
         return duration(value, field=field)
     except DeclarationError as error:
-        raise DeclarationError("MAGIK_RETRIES_INVALID", error.what, field=field, remedy=error.remedy) from None
+        what = f"Retries({field}={value!r}): {fault(error)}."
+        raise DeclarationError("MAGIK_RETRIES_INVALID", what, field=field, remedy=error.remedy) from None
 
 
 def _seconds(span: timedelta | str) -> float:
@@ -88,4 +89,4 @@ def _seconds(span: timedelta | str) -> float:
 
 
 def _invalid(field: str, value: object, wanted: str) -> DeclarationError:
-    return DeclarationError("MAGIK_RETRIES_INVALID", f"Retries({field}={value!r}): {field} is {wanted}.", field=field)
+    return DeclarationError("MAGIK_RETRIES_INVALID", f"Retries({field}={value!r}): has to be {wanted}.", field=field)

@@ -42,7 +42,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if (self.every is None) == (self.cron is None):
-            raise _invalid("every", "a schedule has either every= or cron=")
+            raise _invalid("every", "a schedule has either that or cron=, one of the two")
         if self.every is None:
             self._set(_cron=Cron.of(self.cron), _zone=_zone(self))
         elif self.zone is not None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
-from .duration import duration
+from .duration import advice, duration
 from .errors import BootError, BootRefused, DeclarationError, MagikError
 
 LISTS = ("modules", "queues")
@@ -67,7 +67,7 @@ def _span(value: object) -> timedelta:
     try:
         return duration(value)
     except DeclarationError as error:
-        raise ValueError(f"{error.what.rstrip('.')} ({error.remedy.rstrip('.')})") from error
+        raise ValueError(advice(error)) from error
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:

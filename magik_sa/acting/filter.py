@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from ..duration import duration
+from ..duration import advice, duration
 from ..errors import DeclarationError, EnqueueError
 
 LIVE: Final = ("ready", "running", "scheduled", "errored")
@@ -111,7 +111,8 @@ def _seconds(name: str, age: str | timedelta | None) -> float | None:
     try:
         return None if age is None else duration(age, field=name, zero=True).total_seconds()
     except DeclarationError as error:
-        raise _invalid(name, f"{error.what.rstrip('.')} ({error.remedy.rstrip('.')})") from None
+        what = f"{name}={age!r}: {advice(error)}."
+        raise EnqueueError("MAGIK_FILTER_INVALID", what, field=name) from None
 
 
 def _invalid(name: str, why: str) -> EnqueueError:

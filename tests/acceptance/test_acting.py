@@ -321,7 +321,7 @@ def test_that_a_queue_is_paused_is_said_beside_what_waits_for_it(program: Progra
     [
         (["list", "--state", "dead"], "MAGIK_SETTING_INVALID", "'dead'"),
         (["retry", "--state", "finished"], "MAGIK_SETTING_INVALID", "'finished'"),
-        (["list", "--older-than", "5"], "MAGIK_FILTER_INVALID", "older_than"),
+        (["list", "--older-than", "5"], "MAGIK_FILTER_INVALID", "INVALID: older_than='5': not a duration (Write"),
         (["list", "--arg", "tenant_id"], "MAGIK_SETTING_INVALID", "NAME=VALUE"),
         (["list", "--arg", "=7"], "MAGIK_SETTING_INVALID", "NAME=VALUE"),
         (["list", "--queue=\udcff"], "MAGIK_FILTER_INVALID", "queue"),

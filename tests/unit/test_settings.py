@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,14 @@ def test_a_bad_option_is_named(name: str, value: Any, tmp_path: Path) -> None:
     (finding,) = refused.value.findings
     assert finding.code == "MAGIK_SETTING_INVALID"
     assert finding.field == name
+    assert re.fullmatch(rf"{name.replace('_', '-')}(=[^:=]+)?: [^=]+", finding.what), "it is named once"
+
+
+def test_of_a_duration_it_is_said_once_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(BootRefused) as refused:
+        read({"poll_interval": "5"}, {}, tmp_path)
+    said = "poll-interval='5': not a duration (Write durations as text with units: "
+    assert refused.value.findings[0].what.startswith(said)
 
 
 def test_all_bad_options_are_named_at_once(tmp_path: Path) -> None:
