@@ -319,7 +319,12 @@ def test_that_a_queue_is_paused_is_said_beside_what_waits_for_it(program: Progra
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["list", "--state", "dead"], "MAGIK_SETTING_INVALID", "'dead'"),
+        (["list", "--state", "dead"], "MAGIK_SETTING_INVALID", "'dead' is none of ready, running, scheduled,"),
+        (["list", "--state", "dead"], "MAGIK_SETTING_INVALID", "; did you mean expired? See magik jobs list --help."),
+        (["list", "--state", "Dead-Letter"], "MAGIK_SETTING_INVALID", "; did you mean expired?"),
+        (["list", "--state", "failed"], "MAGIK_SETTING_INVALID", "; did you mean errored or expired?"),
+        (["list", "--state", "finnished"], "MAGIK_SETTING_INVALID", "; did you mean finished?"),
+        (["cancel", "--state", "done"], "MAGIK_SETTING_INVALID", "scheduled, errored, expired."),
         (["retry", "--state", "finished"], "MAGIK_SETTING_INVALID", "'finished'"),
         (["list", "--older-than", "5"], "MAGIK_FILTER_INVALID", "INVALID: older_than='5': not a duration (Write"),
         (["list", "--arg", "tenant_id"], "MAGIK_SETTING_INVALID", "NAME=VALUE"),

@@ -34,7 +34,7 @@ migrations.parts migrations.drift migrations.v001 migrations migrations.autogene
 alembic_plugin
 scale.source scale.calls scale.loop scale.transaction scale.declared scale
 sessions database boot asking status.figures status.questions status.at_work status
-acting.filter acting.bounds acting.known acting.listed acting.batch acting.acts acting
+acting.states acting.filter acting.bounds acting.known acting.listed acting.batch acting.acts acting
 pruning.statements pruning
 doctor.finding doctor.vacuum doctor.room doctor.tables doctor.timeouts doctor.way doctor.horizon doctor.cleaning
 doctor.shared doctor.left doctor.window doctor.outgrown doctor.probe doctor
