@@ -88,8 +88,19 @@ def dead(number: int, why: str | None) -> Listed:
     """A dead letter of a list."""
     moment = "2024-11-30T01:34:05Z"
     return Listed(
-        *(UUID(int=number), 1, "SettleBatch", "payments", "expired", 50),
-        *(moment, moment, 6, moment, moment, None, why),
+        id=UUID(int=number),
+        version=1,
+        job_class="SettleBatch",
+        queue="payments",
+        state="expired",
+        priority=50,
+        run_at=moment,
+        enqueued_at=moment,
+        error_count=6,
+        failed_at=moment,
+        expired_at=moment,
+        finished_at=None,
+        why=why,
     )
 
 
