@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import ChainMap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -22,8 +22,10 @@ from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy.orm import Mapped
 from sqlalchemy.orm.base import _MappedAnnotationBase as MappedBase
 
+from .briefly import briefly
 from .errors import DeclarationError
 from .failure import cut
+from .named import named
 from .storable import encoded, invalid
 
 T = TypeVar("T")
@@ -31,6 +33,7 @@ MISSING: Final[Any] = object()
 LARGEST_INTEGER: Final = 2**63 - 1
 MOST_FAULTS: Final = 5  # of one value that its refusal names: a long list may have as many as it has elements
 LONGEST_FAULT: Final = 500  # bytes; a validator of the application's may quote the value
+_OF_TYPE = re.compile(r"_type$|_parsing$|^int_from_float$|^is_instance_of$")
 _MAPPED = re.compile(r"(\w+\.)*Mapped\[")
 _KNOWN = re.compile(r"Mapped\[|\bClassVar\b")
 
@@ -50,6 +53,7 @@ def arg(*, default: T, sensitive: bool = False) -> Mapped[T]: ...
 def arg(*, default_factory: Callable[[], T], sensitive: bool = False) -> Mapped[T]: ...
 @overload
 def arg(*, sensitive: bool = False) -> Mapped[Any]: ...
+@named
 def arg(*, default: Any = MISSING, default_factory: Callable[[], Any] | None = None, sensitive: bool = False) -> Any:
     """Declare one argument in the body of a job class.
 
@@ -157,7 +161,13 @@ class Argument:
         # Raised out here, so that pydantic's own error, which quotes the value, is not even its context.
         more = [f"and {len(faults) - MOST_FAULTS:,} more"] if len(faults) > MOST_FAULTS else []
         told = [*map(self._told, faults[:MOST_FAULTS]), *more]
-        raise invalid(self.name, "; ".join(told) or "is nested too deeply")
+        raise invalid(self.name, self._wanted(faults) + "; ".join(told) or "is nested too deeply")
+
+    def _wanted(self, faults: Sequence[Any]) -> str:
+        """The type, where that is what does not fit: pydantic calls an int "a valid integer", and names no other."""
+        kinds = (str(fault["type"]) for fault in faults)
+        name = None if self.sensitive or not any(map(_OF_TYPE.search, kinds)) else briefly(self.annotation)
+        return f"has to be of type {name}: " if name else ""
 
     def _told(self, fault: Any) -> str:
         """What is wrong. A validator of the application's may quote the value, and a place in it may be a key."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
 from inspect import get_annotations
 from types import FunctionType
 from typing import Any, Final, NoReturn
@@ -12,6 +11,7 @@ from sqlalchemy import Column
 from sqlalchemy.orm import MappedColumn
 
 from .errors import DeclarationError
+from .meant import meant
 from .retries import Retries
 from .schedule import Schedule
 
@@ -63,7 +63,7 @@ def _refuse_misspelt(cls: type, word: str) -> None:
     value = vars(cls)[word]
     possible = METHODS if isinstance(value, FunctionType | classmethod) else BODY
     missing = [option for option in possible if option not in vars(cls)]
-    near = ALIASES.get(word) or next(iter(get_close_matches(word, missing, 1, ALIKE)), None)
+    near = ALIASES.get(word) or next(iter(meant(word, missing, 1, ALIKE)), None)
     if isinstance(value, Retries | Schedule):
         near = "retries" if isinstance(value, Retries) else "schedule"
     if near in missing:
@@ -71,7 +71,7 @@ def _refuse_misspelt(cls: type, word: str) -> None:
 
 
 def _meant(word: str, options: Collection[str]) -> str:
-    near = ALIASES.get(word) or next(iter(get_close_matches(word, sorted(options), 1, 0.6)), None)
+    near = ALIASES.get(word) or next(iter(meant(word, options, 1)), None)
     if near in BODY:
         return f"{near} belongs into the body of the class"
     return f"did you mean {near}?" if near else "no such option"

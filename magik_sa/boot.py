@@ -93,7 +93,19 @@ def import_modules(modules: tuple[str, ...]) -> Iterator[MagikError]:
             yield placed(error, name)
         except BaseException as error:  # a module may raise anything, SystemExit included
             what = f"Importing {name!r} failed: {first_line(error)}{_where(error, name)}."
-            yield BootError("MAGIK_MODULE_IMPORT_FAILED", what, field="modules")
+            yield BootError("MAGIK_MODULE_IMPORT_FAILED", what, field="modules", remedy=_remedy(error, name))
+
+
+def _remedy(error: BaseException, module: str) -> str | None:
+    """Where it was looked for, if it is the module itself that was not found, and not one that it imports."""
+    absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+    if not absent and "/" not in module:
+        return None
+    path = Path(module.removesuffix(".py"))
+    dotted = module if path.is_absolute() else ".".join(path.parts)
+    named = "" if dotted == module else f"Name it as Python does: {dotted}. "
+    place = f"It was looked for below the working folder, {Path.cwd()}, and on PYTHONPATH"
+    return harmless(f"{named}{place}: start where it is, or name that folder in PYTHONPATH.")
 
 
 def placed(error: MagikError, module: str) -> MagikError:

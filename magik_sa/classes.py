@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Column
 from sqlalchemy.exc import SAWarning
-from sqlalchemy.orm import MappedColumn
+from sqlalchemy.orm import MappedColumn, registry
 
 from .args import Argument, arguments_in, unmapped_in, without_mapped
 from .attribute import ArgumentAttribute
@@ -33,6 +33,7 @@ class Own(NamedTuple):
 
 def declare(cls: Any, job: Any, header: Mapping[str, Any]) -> None:
     """Read what `cls` declares into ``cls.__magik__``, and put its arguments where SQLAlchemy will not map them."""
+    _refuse_second_base(cls, job)
     reserved = {*dir(job), *BODY, *METHODS, *LATER, *ELSEWHERE, "delay", "self"}
     own_table = _has_table_of_its_own(cls, job)
     layers = [_own(base, header if base is cls else {}, reserved, bare=not own_table) for base in _said_by(cls, job)]
@@ -49,6 +50,19 @@ def declare(cls: Any, job: Any, header: Mapping[str, Any]) -> None:
 def _said_by(cls: Any, job: Any) -> list[Any]:
     """The classes that speak for `cls`, the last word last: the parents below Job, the mixins, the class itself."""
     return [base for base in reversed(cls.__mro__) if not issubclass(job, base)]
+
+
+def _refuse_second_base(cls: Any, job: Any) -> None:
+    """A class is mapped once, in one registry: that of the jobs, or the application's."""
+    for base in cls.__mro__[1:]:
+        if not issubclass(base, job) and not issubclass(job, base) and isinstance(_registry(base), registry):
+            what = f"{cls.__qualname__} derives from Job and from {base.__qualname__}: a Job has a registry of its own."
+            remedy = "Derive it from Job, and not also from your declarative base or a class that this maps."
+            raise DeclarationError("MAGIK_NAME_RESERVED", what, field="registry", remedy=remedy)
+
+
+def _registry(base: type) -> object:
+    return getattr(base, "registry", None) or getattr(base, "_sa_registry", None)
 
 
 def _own(cls: Any, header: Mapping[str, Any], reserved: set[str], *, bare: bool) -> Own:

@@ -12,8 +12,8 @@ from sqlalchemy.sql.functions import now
 from sqlalchemy.sql.operators import ColumnOperators
 
 from .carried import carried
-from .duration import duration
-from .errors import DeclarationError
+from .duration import advice, duration
+from .errors import DeclarationError, EnqueueError
 from .storable import MAX_ARGS_BYTES, encoded, invalid
 from .unreadable import EARLIEST, LATEST
 
@@ -27,7 +27,7 @@ def due(run_at: Any, delay: str | timedelta | None) -> Any:
     try:
         return func.now() + duration(delay, field="delay", zero=True)
     except DeclarationError as error:
-        raise invalid("delay", f"{error.what.rstrip('.')}. {error.remedy.rstrip('.')}") from None
+        raise EnqueueError("MAGIK_ARGS_INVALID", f"delay={delay!r}: {advice(error)}.", field="delay") from None
 
 
 def delay_of(moment: object) -> timedelta | None:

@@ -52,6 +52,16 @@ def _invalid(value: object, field: str, why: str) -> DeclarationError:
     return DeclarationError("MAGIK_DURATION_INVALID", f"{field}={value!r}: {why}.", field=field)
 
 
+def fault(error: DeclarationError) -> str:
+    """What `duration` has found, without field and value: for a message that names these itself."""
+    return error.what.rpartition(": ")[2].rstrip(".")
+
+
+def advice(error: DeclarationError) -> str:
+    """The same, and how durations are written."""
+    return f"{fault(error)} ({error.remedy.rstrip('.')})"
+
+
 def text(span: timedelta) -> str:
     """Write a duration the way `duration` reads it: ``timedelta(seconds=90)`` is ``"1m30s"``."""
     left, parts = span, []

@@ -46,7 +46,7 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_UNKNOWN_JOB_READ_ONLY": "Import the module that declares the class, then change or delete the job.",
     # boot: all found at once, exit code 2
     "MAGIK_SETTING_INVALID": "Correct the named option, environment variable or [tool.magik_sa] key.",
-    "MAGIK_MODULE_IMPORT_FAILED": "Name a module of job classes that can be imported here, and mend the error shown.",
+    "MAGIK_MODULE_IMPORT_FAILED": "Name a module below the working folder or PYTHONPATH, and mend the error shown.",
     "MAGIK_NO_JOBS": "Name the modules that declare your job classes.",
     "MAGIK_POLICY_UNDECLARED": 'Say policy="system" or policy="<verb>" in the header of the job class.',
     "MAGIK_POLICY_UNKNOWN": 'Define the verb with @policy("<verb>") in an imported module, or say policy="system".',

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, NoReturn, dataclass_transform
 from uuid import UUID
 
@@ -21,6 +20,7 @@ from .columns import aware, carried_context, due
 from .declaration import Declaration, whole
 from .display import described
 from .errors import EnqueueError
+from .meant import meant
 from .retries import Retries
 from .schedule import Schedule
 from .sealed import SealableJSONB
@@ -173,9 +173,9 @@ class Job(Declared):
         """A keyword that is no argument has to be a column or relationship of a class with a table of its own."""
         own = {*type(self).__mapper__.attrs.keys()} - {*Job.__mapper__.attrs.keys()}
         if name not in own:
-            near = get_close_matches(name, sorted({*left, *own, *OPTIONS}), 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise invalid(name, f"{self.__magik__.name} has no such argument{meant}")
+            near = meant(name, {*left, *own, *OPTIONS}, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise invalid(name, f"{self.__magik__.name} has no such argument{hint}")
 
     @validates("queue")
     def _check_queue(self, field: str, value: object) -> str:

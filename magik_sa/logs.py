@@ -17,6 +17,7 @@ from functools import cache
 from math import isfinite
 from typing import Any
 
+_ALWAYS: dict[str, Any] = {}  # what each line of this process has besides
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+").fullmatch  # of the printable ASCII all but the blank, ", = and \\
 
 
@@ -24,6 +25,11 @@ _PLAIN = re.compile(r"[!#-<>-\[\]-~]+").fullmatch  # of the printable ASCII all 
 def _logger() -> logging.Logger:
     """Not there before the first line: a `dictConfig` of the application's disables every logger that it finds."""
     return logging.getLogger("magik_sa")
+
+
+def always(**fields: Any) -> None:
+    """Have each line say this, too: of one of several processes that write to the same place, which it is."""
+    _ALWAYS.update(fields)
 
 
 def is_said(level: int) -> bool:
@@ -44,7 +50,7 @@ def say(level: int, event: str, /, **fields: Any) -> None:
 
 
 def _kept(event: str, fields: dict[str, Any]) -> dict[str, Any]:
-    return {"event": event, **{key: value for key, value in fields.items() if value is not None}}
+    return {"event": event, **_ALWAYS, **{key: value for key, value in fields.items() if value is not None}}
 
 
 def _shown(value: Any) -> str:

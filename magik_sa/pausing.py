@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, scoped_session
 from .errors import EnqueueError
 from .home import located
 from .job import declared
-from .recurring import near
+from .meant import near
 from .storable import text as storable
 from .writing import written_by
 
@@ -63,7 +63,7 @@ def _refuse_unknown(connection: Connection, name: str, remedy: str | None = None
     names = {*connection.execute(text(located(KNOWN))).scalars()}
     names |= {cls.__magik__.queue for cls in declared().values()}
     if name not in names:
-        what = f"No job, no worker and no job class has the queue {name!r}{near(name, sorted(names))}"
+        what = f"No job, no worker and no job class has the queue {name!r}{near(name, names)}"
         raise EnqueueError("MAGIK_QUEUE_UNKNOWN", what, field="name", remedy=remedy)
 
 

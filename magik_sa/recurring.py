@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Final, Literal
 
 from sqlalchemy import Connection
@@ -12,6 +10,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from .errors import DeclarationError, EnqueueError
 from .harmless import word
+from .meant import near
 from .schedule import Schedule
 from .storable import text as storable
 from .timetable import moment, sql
@@ -94,12 +93,6 @@ def _known(connection: Connection, name: str) -> Literal[False]:
     if name in names:
         return False
     raise EnqueueError("MAGIK_SCHEDULE_UNKNOWN", f"There is no schedule {name!r}{near(name, names)}", field="name")
-
-
-def near(name: str, names: Sequence[str]) -> str:
-    """The end of a sentence on a name that is not among these: those that were probably meant."""
-    found = " or ".join(map(repr, get_close_matches(name, names, 3)))
-    return f"; did you mean {found}?" if found else "."
 
 
 def _one(result: Any) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal
 
-from .duration import duration
+from .duration import duration, fault
 from .errors import DeclarationError
+from .named import named_in
 
 MOST_TIMES: Final = 1_000_000
 _DOUBLINGS: Final = 60  # far beyond any cap, and far below what a float can hold
@@ -24,6 +25,7 @@ _GROWTH: Final[dict[str, Callable[[int], float]]] = {
 }
 
 
+@named_in
 @dataclass(frozen=True)
 class Retries:
     """A job starts ``1 + times`` times at most; between two tries it waits `base`, growing by `backoff` up to `cap`.
@@ -77,7 +79,8 @@ def _span(field: str, value: object) -> timedelta:
     try:
         return duration(value, field=field)
     except DeclarationError as error:
-        raise DeclarationError("MAGIK_RETRIES_INVALID", error.what, field=field, remedy=error.remedy) from None
+        what = f"Retries({field}={value!r}): {fault(error)}."
+        raise DeclarationError("MAGIK_RETRIES_INVALID", what, field=field, remedy=error.remedy) from None
 
 
 def _seconds(span: timedelta | str) -> float:
@@ -86,4 +89,4 @@ def _seconds(span: timedelta | str) -> float:
 
 
 def _invalid(field: str, value: object, wanted: str) -> DeclarationError:
-    return DeclarationError("MAGIK_RETRIES_INVALID", f"Retries({field}={value!r}): {field} is {wanted}.", field=field)
+    return DeclarationError("MAGIK_RETRIES_INVALID", f"Retries({field}={value!r}): has to be {wanted}.", field=field)

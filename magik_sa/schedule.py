@@ -14,6 +14,7 @@ from typing import Any, Final
 from .cron import Cron
 from .duration import duration, text
 from .errors import DeclarationError, EnqueueError
+from .named import named_in
 from .storable import invalid
 from .storable import text as storable
 from .walk import following
@@ -22,6 +23,7 @@ from .zone import zone
 SHORTEST: Final = timedelta(seconds=1)
 
 
+@named_in
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """Either `every` so often, or by a `cron` in a `zone`. `name` tells several schedules of one class apart.
@@ -40,7 +42,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if (self.every is None) == (self.cron is None):
-            raise _invalid("every", "a schedule has either every= or cron=")
+            raise _invalid("every", "a schedule has either that or cron=, one of the two")
         if self.every is None:
             self._set(_cron=Cron.of(self.cron), _zone=_zone(self))
         elif self.zone is not None:

@@ -10,15 +10,15 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
-from .duration import duration
+from .duration import advice, duration
 from .errors import BootError, BootRefused, DeclarationError, MagikError
+from .meant import meant, near
 
 LISTS = ("modules", "queues")
 SECRET = ("database_url", "locking_url")
@@ -43,14 +43,19 @@ def _identifier(name: str) -> str:
     return name
 
 
-@cache
 def pyproject(folder: Path) -> Mapping[str, Any]:
     """The ``[tool.magik_sa]`` table of the nearest pyproject.toml at or above `folder`; empty without one."""
+    return {key.replace("-", "_"): value for key, value in _nearest(folder)[1].items()}
+
+
+@cache
+def _nearest(folder: Path) -> tuple[Path, Mapping[str, Any]]:
+    """That file, and its table as it is written there."""
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
         if file.is_file():
-            return _table(file)
-    return {}
+            return file, _table(file)
+    return folder / "pyproject.toml", {}
 
 
 def _table(file: Path) -> Mapping[str, Any]:
@@ -60,14 +65,14 @@ def _table(file: Path) -> Mapping[str, Any]:
         raise BootError("MAGIK_SETTING_INVALID", f"{file} cannot be read: {error}.", field=str(file)) from error
     if not isinstance(table, dict):
         raise BootError("MAGIK_SETTING_INVALID", f"{file}: tool.magik_sa is not a table.", field=str(file))
-    return {key.replace("-", "_"): value for key, value in table.items()}
+    return table
 
 
 def _span(value: object) -> timedelta:
     try:
         return duration(value)
     except DeclarationError as error:
-        raise ValueError(f"{error.what.rstrip('.')} ({error.remedy.rstrip('.')})") from error
+        raise ValueError(advice(error)) from error
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -133,7 +138,8 @@ def read(given: Mapping[str, Any], environ: Mapping[str, str] | None = None, fol
 
     Raises `BootRefused` with one ``MAGIK_SETTING_INVALID`` for each option at fault.
     """
-    written = {key: value for key, value in pyproject(folder or Path.cwd()).items() if key != "schema"}
+    folder = folder or Path.cwd()
+    written = {key: value for key, value in pyproject(folder).items() if key != "schema"}
     said = {key: value for key, value in given.items() if value is not None}
     misspelt = list(_misspelt(os.environ if environ is None else environ))
     if misspelt:
@@ -142,7 +148,8 @@ def read(given: Mapping[str, Any], environ: Mapping[str, str] | None = None, fol
     try:
         return Settings(**{key: _listed(key, value) for key, value in merged.items()})
     except ValidationError as error:
-        raise BootRefused([_finding(fault) for fault in error.errors()]) from None
+        strange = {key.replace("-", "_"): key for key in _nearest(folder)[1]}
+        raise BootRefused([_finding(fault, strange, _nearest(folder)[0]) for fault in error.errors()]) from None
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -154,9 +161,9 @@ def _misspelt(environ: Mapping[str, str]) -> Iterator[MagikError]:
     """Variables that look like one of ours and are none: MAGIK_QUEUE would leave the worker on the wrong queue."""
     ours = {f"MAGIK_{name.upper()}" for name in Settings.model_fields} | {"MAGIK_SCHEMA", "MAGIK_MAX_ARGS_BYTES"}
     for name in sorted(name for name in environ if name.startswith("MAGIK_") and name not in ours):
-        if near := get_close_matches(name, sorted(ours), 1, 0.9):
+        for likely in meant(name, ours, 1, 0.9):
             yield BootError(
-                "MAGIK_SETTING_INVALID", f"{name} is no variable of ours: did you mean {near[0]}?", field=name
+                "MAGIK_SETTING_INVALID", f"{name} is no variable of ours: did you mean {likely}?", field=name
             )
 
 
@@ -167,9 +174,27 @@ def _listed(key: str, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _finding(fault: Any) -> MagikError:
+def _finding(fault: Any, written: Mapping[str, str], file: Path) -> MagikError:
+    """One fault; `written` are the keys of the file, as they are written there."""
     name = str(fault["loc"][0]) if fault["loc"] else "settings"
+    if fault["type"] == "extra_forbidden":
+        return _no_key(name, written[name], file) if name in written else _no_option(name)
     why = fault["msg"].removeprefix("Value error, ")
-    hidden = name in SECRET or name not in Settings.model_fields  # a misspelt database_url may hold a password
-    shown = "" if hidden else f"={fault['input']!r}"
-    return BootError("MAGIK_SETTING_INVALID", f"{name.replace('_', '-')}{shown}: {why}.", field=name)
+    shown = "" if name in SECRET else f"={fault['input']!r}"
+    return BootError("MAGIK_SETTING_INVALID", f"{_dashed(name)}{shown}: {why}.", field=name)
+
+
+def _no_key(name: str, key: str, file: Path) -> MagikError:
+    """What is written there stays untold: under a misspelt database-url there may be a password."""
+    hint = near(_dashed(name), map(_dashed, (*Settings.model_fields, "schema")))
+    what = f"{file}: [tool.magik_sa] has a key {key!r} that is none of ours{hint}"
+    return BootError("MAGIK_SETTING_INVALID", what, field=name, remedy="Correct it; docs/worker.md has all of them.")
+
+
+def _no_option(name: str) -> MagikError:
+    hint = near(_dashed(name), map(_dashed, Settings.model_fields))
+    return BootError("MAGIK_SETTING_INVALID", f"{_dashed(name)}: there is no such option{hint}", field=name)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, tzinfo
-from difflib import get_close_matches
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from .errors import DeclarationError
+from .meant import meant
 
 OF_THE_MACHINE: Final = (
     "localtime",
@@ -46,12 +46,12 @@ def _unknown(name: object) -> DeclarationError:
     if not known:
         what = f"zone={name!r}: there are no time zones on this machine."
         return DeclarationError("MAGIK_SCHEDULE_ZONE_UNKNOWN", what, field="zone", remedy=_INSTALL)
-    meant = _meant(str(name), sorted(known))
-    what = f"zone={name!r}: there is no such zone" + (f"; did you mean {meant}?" if meant else ".")
+    near = _meant(str(name), sorted(known))
+    what = f"zone={name!r}: there is no such zone" + (f"; did you mean {near}?" if near else ".")
     return DeclarationError("MAGIK_SCHEDULE_ZONE_UNKNOWN", what, field="zone")
 
 
 def _meant(name: str, known: list[str]) -> str | None:
     by_case = {each.casefold(): each for each in known}
-    near = get_close_matches(name.casefold(), by_case, 1, 0.75)
+    near = meant(name.casefold(), by_case, 1, 0.75)
     return by_case[near[0]] if near else None

@@ -1,5 +1,6 @@
 """Acting on jobs: plain functions that the command line and a page of an application share.
 
+states     the states of a job, and what others call them
 filter     which jobs are meant
 listed     what there is: a list, one row, what an act is about to meet
 known      which classes and queues there are
@@ -20,9 +21,10 @@ from __future__ import annotations
 
 from .acts import ACTS, BATCH, batches, cancel, discard, reason, retry, run_now
 from .batch import Done, Left
-from .filter import STATES, Filter
+from .filter import Filter
 from .known import names
 from .listed import MOST, Listed, Seen, Shown, drawn, listed, show
+from .states import STATES
 
 __all__ = [
     "ACTS",

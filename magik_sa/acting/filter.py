@@ -11,12 +11,9 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from ..duration import duration
+from ..duration import advice, duration
 from ..errors import DeclarationError, EnqueueError
-
-LIVE: Final = ("ready", "running", "scheduled", "errored")
-STATES: Final = (*LIVE, "expired", "finished")
-ORDINARY: Final = (*LIVE, "expired")  # what is meant where no state and no ids are named
+from .states import ORDINARY, STATES, no_state
 
 # A number or a boolean is compared as JSON writes it. The cast says which of two operators is meant: ->> takes a
 # position in a list, too.
@@ -48,7 +45,7 @@ class Filter:
     def __post_init__(self) -> None:
         for state in self.states:
             if state not in STATES:
-                raise _invalid("state", f"is none of {', '.join(STATES)}")
+                raise _invalid("state", no_state(str(state)))
         for name, value in (("class", self.job_class), ("queue", self.queue), *self._words()):
             _check_word(name, value)
         for name, age in (("older_than", self.older_than), ("younger_than", self.younger_than)):
@@ -111,8 +108,9 @@ def _seconds(name: str, age: str | timedelta | None) -> float | None:
     try:
         return None if age is None else duration(age, field=name, zero=True).total_seconds()
     except DeclarationError as error:
-        raise _invalid(name, f"{error.what.rstrip('.')} ({error.remedy.rstrip('.')})") from None
+        what = f"{name}={age!r}: {advice(error)}."
+        raise EnqueueError("MAGIK_FILTER_INVALID", what, field=name) from None
 
 
 def _invalid(name: str, why: str) -> EnqueueError:
-    return EnqueueError("MAGIK_FILTER_INVALID", f"{name}: {why}.", field=name)
+    return EnqueueError("MAGIK_FILTER_INVALID", f"{name}: {why}{'' if why.endswith(('.', '?')) else '.'}", field=name)

@@ -13,7 +13,8 @@ from sqlalchemy import Row
 
 from ..status.questions import HELD, UTC
 from .bounds import Bound, Where, bounded
-from .filter import LIVE, Filter
+from .filter import Filter
+from .states import LIVE
 
 MOST: Final = 100_000  # jobs that are drawn for one act
 

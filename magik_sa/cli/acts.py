@@ -25,7 +25,8 @@ from ..harmless import harmless
 from .changing import somebody
 from .chosen import CHANGING, DELETING, choosing, filter_of, reaching
 from .output import Answer, Command, note
-from .unmet import going_on, gone, paused, resuming, unmet
+from .status import resuming
+from .unmet import going_on, gone, paused, unmet
 
 LEFT_OUT: Final = 1
 SHOWN: Final = 10  # of the jobs that were left out, and of the kinds that are counted

@@ -1,27 +1,33 @@
 """``magik check``: everything that a worker's start checks and that needs no database, for continuous integration.
 
-0  nothing stands against a start (with --scale there may be warnings)
+0  nothing stands against a start (there may be warnings: of a queue that no class has, and with --scale)
 2  refused: one line for each finding, all at once
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from ..boot import check_code
 from ..errors import BootRefused, MagikError
-from ..harmless import harmless
-from ..job import declared
+from ..harmless import harmless, word
+from ..job import Job, declared
+from ..meant import near
 from ..scale import warnings
 from ..sessions import check_sessions, find
 from ..settings import Settings, read
 from ..timetable import timetable
 from ..url import conninfo, parse
 from .output import Answer, Command
+
+WHY: Final = (
+    "A worker of it has nothing to do, unless jobs are put there one by one (queue=… where a job is built)."
+    " Write the queue as the header of its classes has it."
+)
 
 
 @click.command("check", cls=Command)
@@ -37,9 +43,10 @@ def command(scale: bool, **options: Any) -> Answer:
     if findings:
         raise BootRefused(findings)
     jobs = declared()
-    warned = [asdict(each) for each in warnings(jobs)] if scale else []
-    for each in warned:
-        del each["silenced"]
+    warned = [*queues_of_nobody(told, jobs)]
+    for each in warnings(jobs) if scale else []:
+        warned.append(asdict(each))
+        del warned[-1]["silenced"]
     data = {
         "jobs": sorted(jobs),
         "queues": sorted({cls.__magik__.queue for cls in jobs.values()}),
@@ -61,13 +68,25 @@ def check_ways(told: Settings) -> Iterator[MagikError]:
         yield error
 
 
+def queues_of_nobody(told: Settings, jobs: Mapping[str, type[Job]]) -> Iterator[dict[str, Any]]:
+    """Those that were given and that no class has: a slip, or else a queue for jobs that say so one by one."""
+    known = {cls.__magik__.queue for cls in jobs.values()}
+    for queue in told.queues if "queues" in told.model_fields_set else ():
+        if queue not in known:
+            said = f"no job class here has this queue{near(queue, known)}".rstrip(".")
+            yield {"shape": "queue", "where": f"--queue {word(queue)}", "job": None, "said": said, "why": WHY}
+
+
 def lines(data: dict[str, Any]) -> Iterator[str]:
     """Three for each warning, and one for all that there is."""
     for each in data["warnings"]:
-        yield harmless(f"{each['where']}: warning[{each['shape']}]: {each['job']}: {each['said']}.")
+        job = "" if each["job"] is None else f"{each['job']}: "
+        end = "" if each["said"].endswith("?") else "."
+        yield harmless(f"{each['where']}: warning[{each['shape']}]: {job}{each['said']}{end}")
         cause, _, remedy = each["why"].rpartition(". ")
         yield harmless(f"    cause: {cause}.")
-        yield harmless(f"    remedy: {remedy} If it is meant: # magik: ignore[{each['shape']}]")
+        meant = f" If it is meant: # magik: ignore[{each['shape']}]" if job else ""
+        yield harmless(f"    remedy: {remedy}{meant}")
     names = ("jobs", "queues", "schedules", *(["warnings"] if data["warnings"] else []))
     counts = [f"{name}: {len(data[name])}" for name in names]
     yield f"{', '.join(counts)}. Nothing stands against a start, as far as it shows without a database."

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from .. import grants
 from ..acting import MOST, Filter
+from ..acting.states import no_state
 from ..asking import Asking
 from ..errors import BootError
 from ..failure import first_line, sqlstate
@@ -39,7 +40,13 @@ def choosing(states: Sequence[str], limit: int) -> Callable[[F], F]:
         click.argument("ids", nargs=-1, type=click.UUID, metavar="[ID]..."),
         click.option("--class", "job_class", help="the stored name of a job class"),
         click.option("--queue", help="a queue"),
-        click.option("--state", "states", multiple=True, type=click.Choice(states), help="may be repeated"),
+        click.option(
+            *("--state", "states"),
+            multiple=True,
+            metavar=f"[{'|'.join(states)}]",
+            callback=_among(states),
+            help="may be repeated",
+        ),
         click.option("--older-than", help='a duration, "1h30m": expired, finished, or enqueued so long ago'),
         click.option("--younger-than", help="a duration; not longer ago"),
         click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="an argument, compared as text"),
@@ -53,6 +60,18 @@ def choosing(states: Sequence[str], limit: int) -> Callable[[F], F]:
         return function
 
     return optioned
+
+
+def _among(states: Sequence[str]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[str, ...]]:
+    """Refuses what is none of these states, with what it was probably meant for."""
+
+    def checked(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+        for word in given:
+            if word not in states:
+                raise click.BadParameter(f"{word!r} {no_state(word, states)}", ctx, option)
+        return given
+
+    return checked
 
 
 def filter_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any, Final
 
@@ -10,12 +11,14 @@ import click
 from ..acting import STATES, Listed, listed
 from .chosen import choosing, filter_of, reaching
 from .output import Answer, Command
-from .tables import table
+from .tables import NOTHING, table
 from .unmet import NONE, Unmet, unmet
 
 COLUMNS: Final = ("id", "class", "queue", "state", "errors", "last error")
 TIMES: Final = {"expired": ("expired at", "expired_at"), "finished": ("finished at", "finished_at")}
 
+MORE: Final = "There are more; --limit shows them."
+WHOLE: Final = "magik jobs show ID has the whole of an error."
 OVER: Final = "due, or over since"
 
 
@@ -48,10 +51,11 @@ def _told(jobs: list[Listed], more: bool) -> str:
         if states.isdisjoint(TIMES)
         else OVER
     )
-    drawn = table((*COLUMNS[:4], when, *COLUMNS[4:]), map(_line, jobs), ("errors",))
-    return f"{drawn}\nThere are more; --limit shows them." if more else drawn
+    drawn = table((*COLUMNS[:4], when, *COLUMNS[4:]), map(_line, jobs), ("errors",), below=COLUMNS[-1])
+    whole = WHOLE if sys.stdout.isatty() and any(job.why for job in jobs) else ""
+    return "\n".join(filter(None, [drawn, whole, MORE if more else ""]))
 
 
 def _line(job: Listed) -> tuple[Any, ...]:
     when = getattr(job, TIMES[job.state][1] if job.state in TIMES else "run_at")
-    return job.id, job.job_class, job.queue, job.state, when, job.error_count, job.why or "-"
+    return job.id, job.job_class, job.queue, job.state, when, job.error_count, job.why or NOTHING

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
@@ -26,6 +26,19 @@ from ..settings import read
 from .connect import URL, connected
 from .output import Answer, Command
 
+MOST: Final = 20  # classes that are named
+KINDS: Final = {  # one of them, and several
+    "finished": ("finished row", "finished rows"),
+    "expired": ("dead letter", "dead letters"),
+    "effects": ("memory of once()", "memories of once()"),
+    "notes": ("note of a claim whose worker is gone", "notes of claims whose workers are gone"),
+    "workers": ("row of a worker that is gone", "rows of workers that are gone"),
+}
+UNTOUCHED: Final = {
+    "finished": "finished rows (name modules, or --older-than)",
+    "expired": "dead letters (--expired-older-than)",
+    "effects": "what once() remembers (--effects-older-than)",
+}
 UNASKED: Final = "It was not said what is over: name the modules whose classes say keep=…, or an age."
 
 
@@ -60,7 +73,8 @@ def command(modules: tuple[str, ...], database_url: str | None, dry_run: bool, *
     with connected(told.database_url, "prune") as connection:
         Asking(connection)  # refuses where there are no tables: that is no part that could not be removed
         done = _pruned(connection, dry_run, wish)
-    asked = bool(told.modules) or wish["older_than"] is not None
+    asked = {kind: wish[f"{kind}_older_than"] is not None for kind in ("expired", "effects")}
+    asked["finished"] = bool(told.modules) or wish["older_than"] is not None
     return Answer("\n".join(_lines(done, asked)), asdict(done), 1 if done.failed else 0)
 
 
@@ -75,25 +89,39 @@ def _pruned(connection: Any, dry_run: bool, wish: dict[str, Any]) -> Pruned:
         raise BootError("MAGIK_SETTING_INVALID", error.what, field="class", remedy="Name its module.") from None
 
 
-def _lines(done: Pruned, asked: bool) -> Iterator[str]:
-    """`asked`: for finished rows, too; else nobody needs to hear of those."""
-    verb = "would be removed" if done.dry_run else "removed"
-    yield f"{sum(done.finished.values()):,} finished rows {verb}{_each(done)}"
-    for what, rows in (
-        ("dead letters", done.expired),
-        ("notes of dead workers", done.notes),
-        ("dead workers", done.workers),
-        ("effects", done.effects),
-    ):
-        if rows:
-            yield f"{rows:,} {what} {verb}"
-    if done.left and asked:
-        yield harmless(f"left alone, as no class here says how long they are kept: rows of {', '.join(done.left)}")
+def _lines(done: Pruned, asked: Mapping[str, bool]) -> Iterator[str]:
+    """What went, kind by kind; of kinds that were not asked for, only where something did. Then what stays, and why."""
+    went, stay = ("would be removed", "would be kept") if done.dry_run else ("removed", "kept")
+    if asked["finished"]:
+        yield f"{_rows(sum(done.finished.values()), 'finished')} {went}{_each(done)}"
+    for kind in [*KINDS][1:]:
+        if (rows := getattr(done, kind)) or asked.get(kind):
+            yield f"{_rows(rows, kind)} {went}"
+    if ages := _some([f"of {name} younger than {age}" for name, age in done.kept.items()]):
+        yield harmless(f"{stay}: finished rows {ages}")
+    if done.left and asked["finished"]:
+        names = ", ".join(done.left)
+        yield harmless(f"left alone, as no class here says how long they are kept: rows of {names} (--older-than does)")
+    if unasked := [told for kind, told in UNTOUCHED.items() if not asked[kind]]:
+        yield f"{stay}, as nothing was said of them: {', '.join(unasked)}"
     for part, why in done.failed.items():
         yield harmless(f"not removed: {part}: {why}")
 
 
 def _each(done: Pruned) -> str:
-    return (
-        harmless(": " + ", ".join(f"{rows:,} {name}" for name, rows in done.finished.items())) if done.finished else ""
-    )
+    """How many of which class; where none went, why."""
+    if done.finished:
+        return harmless(": " + _some([f"{rows:,} {name}" for name, rows in done.finished.items()]))
+    if done.failed:
+        return ""
+    return ": none is old enough" if done.kept else "" if done.left else ": there are none"
+
+
+def _rows(n: int, kind: str) -> str:
+    """As in: 1 dead letter, 2 dead letters."""
+    return f"{n:,} {KINDS[kind][n != 1]}"
+
+
+def _some(told: list[str]) -> str:
+    more = len(told) - MOST
+    return ", ".join([*told[:MOST], *([f"and {more:,} more"] if more > 0 else [])])

@@ -19,7 +19,8 @@ from ..job import declared
 from .chosen import reaching
 from .connect import URL
 from .output import Answer, Command
-from .unmet import paused, resuming
+from .status import resuming
+from .unmet import paused
 
 MASK: Final = "…"
 LINES: Final = {
@@ -64,8 +65,8 @@ def command(job_id: UUID, arguments: bool, modules: tuple[str, ...], database_ur
     said = _said(job, asked, bool(modules))
     note = _note(said, bool(modules)) if asked else None
     told = [*_lines(said, note)]
-    for queue, by in stopped.items():
-        told[QUEUE] += harmless(f" (paused{f' by {by}' if by else ''}: {resuming(queue)})")
+    for queue, why in stopped.items():
+        told[QUEUE] += harmless(f" ({why}: {resuming(queue)})")
     return Answer("\n".join(told), {"job": said, "note": note, "paused": bool(stopped)})
 
 

@@ -14,7 +14,7 @@ from ..status.at_work import AtWork
 from ..status.figures import Queue, Schedule, Status, Unserved, Worker
 from .connect import URL, asked
 from .output import Answer
-from .tables import table
+from .tables import moment, table
 from .watch import Watched
 
 COUNTS: Final = ("ready", "running", "scheduled", "errored", "expired")
@@ -60,11 +60,27 @@ def queues_told(queues: list[Queue] | None) -> str:
     if not queues:
         return "Queues: unknown" if queues is None else "No jobs, and no queue is worked."
     columns = ("queue", *COUNTS, "oldest", "ended/min", "workers")
-    return table(columns, [_queue(queue) for queue in queues], columns[1:])
+    drawn = table(columns, [_queue(queue) for queue in queues], columns[1:])
+    return "\n".join([drawn, *(_stopped(queue) for queue in queues if queue.paused)])
+
+
+def _stopped(queue: Queue) -> str:
+    said = f"{queue.name}: {paused_told(queue.paused_by, queue.paused_at)}. It goes on with: {resuming(queue.name)}"
+    return harmless(said)
+
+
+def paused_told(by: str | None, since: str | None) -> str:
+    """As in: paused by ada since 2026-11-30T01:34:05Z."""
+    return " ".join(["paused", *([f"by {by}"] if by else []), *([f"since {moment(since)}"] if since else [])])
+
+
+def resuming(queue: str) -> str:
+    """How a paused queue is resumed."""
+    return f"magik queues resume {word(queue)}"
 
 
 def _queue(queue: Queue) -> list[Any]:
-    name = queue.name + (f" (paused{f' by {queue.paused_by}' if queue.paused_by else ''})" if queue.paused else "")
+    name = f"{queue.name} (paused)" if queue.paused else queue.name
     counts = [figure(queue, name) for name in COUNTS]
     return [name, *counts, _age(queue), _rate(queue), figure(queue, "workers")]
 
@@ -110,10 +126,12 @@ def schedules_told(schedules: list[Schedule] | None) -> str:
 
 def _state(schedule: Schedule) -> str:
     if schedule.paused:
-        return f"paused by {schedule.paused_by}" if schedule.paused_by else "paused"
+        return paused_told(schedule.paused_by, schedule.paused_at)
     if schedule.rests:
         return f"rests: its on_schedule has ended {schedule.deaths} workers"
-    return "stale: no worker takes its ticks" if schedule.stale else "on time"
+    if schedule.stale:
+        return "stale: no worker takes its ticks"
+    return "due" if schedule.due else "on time"
 
 
 def _unserved(unserved: list[Unserved] | None) -> str:

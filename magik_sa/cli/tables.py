@@ -24,6 +24,7 @@ UNLIMITED: Final = 10_000  # columns; a pipe has no width
 NARROWEST: Final = 72  # a terminal that is narrower breaks the lines itself; columns of no width at all tell nothing
 GAP: Final = 2
 UNKNOWN: Final = "unknown"
+NOTHING: Final = "-"
 WHOLE: Final = ("id", "job")  # what is to be copied from a terminal is never cut
 FREE: Final = {"last error": 16, "because": 16, "queues": 10, "waits for": 9, "state": 9}  # folded, down to this width
 OVER: Final = ("expired at", "finished at", "due, or over since")
@@ -41,19 +42,32 @@ DROPPED: Final = (
 TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d)Z")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[str] = ()) -> str:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[str] = (), below: str | None = None
+) -> str:
     """A table as text; those of `numbers` are set to the right. None is shown as "unknown".
 
-    On a terminal that is too narrow, words stay whole: free text is folded, columns are left out and named.
+    On a terminal that is too narrow, words stay whole: free text is folded, columns are left out and named. The column
+    `below` then stands beside the first one in a table of its own, where there is something in it.
     """
     if not sys.stdout.isatty():
         return _plain(
             [columns, *([cell(value).plain for value in row] for row in rows)], [*map(numbers.__contains__, columns)]
         )
     room = max(NARROWEST, Console().width)
-    drawn, missing = laid_out(columns, [*rows], numbers, room)
-    note = f"\n(too narrow for: {', '.join(missing)}; a pipe and --json have all)" if missing else ""
-    return rendered(drawn) + note
+    rows = [*rows]
+    drawn, missing = laid_out(columns, rows, numbers, room)
+    apart = [name for name in missing if name == below and any(row[columns.index(name)] != NOTHING for row in rows)]
+    left = [name for name in missing if name not in apart]
+    note = f"\n(too narrow for: {', '.join(left)}; a pipe and --json have all)" if left else ""
+    return "\n\n".join([rendered(drawn) + note, *(_below(columns, rows, name, room) for name in apart)])
+
+
+def _below(columns: Sequence[str], rows: Sequence[Sequence[Any]], name: str, room: int) -> str:
+    """One column beside the first."""
+    place = columns.index(name)
+    drawn, _ = laid_out((columns[0], name), [(row[0], row[place]) for row in rows if row[place] != NOTHING], (), room)
+    return rendered(drawn)
 
 
 def laid_out(
@@ -92,6 +106,11 @@ def fitted(natural: Mapping[str, int], room: int) -> dict[str, int]:
 
 def _spare(widths: Mapping[str, int], room: int) -> int:
     return room - sum(widths.values()) - GAP * (len(widths) - 1)
+
+
+def moment(value: str) -> str:
+    """A time within a sentence: short on a terminal, as it is elsewhere."""
+    return str(short(value)) if sys.stdout.isatty() else value
 
 
 def short(value: Any) -> Any:

@@ -15,10 +15,11 @@ from sqlalchemy.exc import DBAPIError
 from ..acting import STATES, Filter, Left, Seen, drawn, names
 from ..asking import Asking, Unanswered
 from ..errors import MagikError
-from ..harmless import harmless, word
-from ..recurring import near
+from ..harmless import harmless
+from ..meant import near
 from ..status.at_work import runners
 from ..status.questions import PAUSED
+from .status import paused_told
 
 NONE: Final = "No such jobs."
 GONE: Final = Left("gone")
@@ -61,12 +62,23 @@ def _state(job: Seen, wanted: Filter) -> str:
 
 
 def _meant(connection: Connection, wanted: Filter) -> str:
-    """Of a class and a queue that no job has: what looks like it."""
-    told = ""
-    for kind, name, known in zip(("class", "queue"), (wanted.job_class, wanted.queue), names(connection), strict=True):
-        if name is not None and name not in known and (meant := near(name, sorted(known))) != ".":
-            told += f" No job has the {kind} {harmless(repr(name))}{harmless(meant)}"
+    """Which class or queue no job has, and what looks like it."""
+    told, (classes, queues) = "", names(connection)
+    for kind, name, known in (("class", wanted.job_class, classes), ("queue", wanted.queue, queues)):
+        if name is not None and name not in known and not _had(connection, kind, name):
+            told += f" No job has the {kind} {harmless(repr(name) + near(name, known))}"
     return told
+
+
+def _had(connection: Connection, kind: str, name: str) -> bool:
+    """Whether any row has it, a finished one or one among very many, or it takes too long to tell."""
+    asked = Filter(states=STATES, job_class=name) if kind == "class" else Filter(states=STATES, queue=name)
+    try:
+        return bool(drawn(connection, asked, 1))
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return True
 
 
 def gone(connection: Connection, ids: Iterable[UUID], seen: Sequence[Seen]) -> dict[UUID, Left]:
@@ -86,13 +98,9 @@ def going_on(connection: Connection, ran: Sequence[UUID]) -> list[str]:
     return []
 
 
-def paused(connection: Connection, queues: Collection[str]) -> dict[str, str | None]:
-    """Which of these queues are paused, and by whom."""
+def paused(connection: Connection, queues: Collection[str]) -> dict[str, str]:
+    """Which of these queues are paused, and how that is told: by whom, and since when."""
     with suppress(*UNSAID):
-        return {row.name: row.paused_by for row in Asking(connection).ask(PAUSED) if row.name in queues}
+        rows = Asking(connection).ask(PAUSED)
+        return {row.name: paused_told(row.paused_by, row.paused_at) for row in rows if row.name in queues}
     return {}
-
-
-def resuming(queue: str) -> str:
-    """How it is resumed."""
-    return f"magik queues resume {word(queue)}"

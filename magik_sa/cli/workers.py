@@ -15,6 +15,7 @@ from .status import hidden_told, state_of, unknown_told
 from .tables import table
 
 RUNNING: Final = "running"
+GONE: Final = "-"  # of a cancelled job: what said so was its row
 ENDLESS: Final = (
     "One that does not end keeps a thread: end its worker (SIGKILL), and its other jobs start again elsewhere."
 )
@@ -45,9 +46,11 @@ def _in_hand(jobs: list[tuple[str, InHand]]) -> Iterator[str]:
     if running := [(job.id, job.job_class, job.queue, job.since, name) for name, job in jobs if job.state == RUNNING]:
         yield table(("job", "class", "queue", "since", "worker"), running)
     if taken := [
-        (job.id, job.since, name, f"{job.state}, still running") for name, job in jobs if job.state != RUNNING
+        (job.id, job.job_class or GONE, job.queue or GONE, job.since, name, f"{job.state}, still running")
+        for name, job in jobs
+        if job.state != RUNNING
     ]:
-        yield f"{table(('job', 'since', 'worker', 'state'), taken)}\n{ENDLESS}"
+        yield f"{table(('job', 'class', 'queue', 'since', 'worker', 'state'), taken)}\n{ENDLESS}"
 
 
 def _workers(workers: list[AtWork]) -> str:

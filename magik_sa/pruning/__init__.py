@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
 from ..duration import duration
+from ..duration import text as age_text
 from ..errors import EnqueueError
 from ..failure import first_line
 from ..home import located
 from ..job import declared
 from ..job_session import read_committed
+from ..meant import near
 from . import statements
 
 BATCH: Final = 1_000  # rows of one transaction
@@ -32,7 +33,8 @@ Age = str | timedelta
 class Pruned:
     """What was removed, in rows; with `dry_run` what would be. `failed` says what was not, and why.
 
-    `left` names the classes that have finished rows of which nobody said how long they are kept: those stay.
+    `kept` are the classes that had finished rows, with the age from which these go; `left` those of whose rows nobody
+    said how long they are kept: they stay.
     """
 
     dry_run: bool
@@ -41,6 +43,7 @@ class Pruned:
     notes: int = 0
     workers: int = 0
     effects: int = 0
+    kept: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -79,9 +82,9 @@ def prune(
     effects = None if effects_older_than is None else duration(effects_older_than, field="effects_older_than")
     keep = kept()
     if job_class is not None and finished is None and expired is None and job_class not in keep:
-        near = " or ".join(map(repr, get_close_matches(job_class, keep, 3)))
-        hint = f"; did you mean {near}?" if near else "."
-        raise _invalid(f"No class {job_class!r} says here how long its rows are kept{hint}", "job_class")
+        raise _invalid(
+            f"No class {job_class!r} says here how long its rows are kept{near(job_class, keep)}", "job_class"
+        )
     return carry_out(connection, Wish(keep, finished, job_class, expired, effects), dry_run=dry_run)
 
 
@@ -126,7 +129,9 @@ class _Work:
         known = dict.fromkeys(found, wish.older_than) if wish.older_than is not None else wish.keep
         asked = [name for name in found if wish.job_class in (None, name)]
         self.done.left = [name for name in asked if name not in known]
-        return {name: age for name in asked if (age := known.get(name)) is not None}
+        ages = {name: age for name in asked if (age := known.get(name)) is not None}
+        self.done.kept = {name: age_text(age) for name, age in ages.items()}
+        return ages
 
     def _jobs(self, part: str, kind: Mapping[str, str], values: dict[str, Any]) -> int:
         given = {**values, "since": "-infinity"}

@@ -63,7 +63,7 @@ class _Rows:
 
     def __init__(self, live: Rows, running: Rows, expired: Rows, paused: Rows) -> None:
         self.live, self.running, self.expired = _by_queue(live), _by_queue(running), _by_queue(expired)
-        self.paused = None if paused is None else {row.name: row.paused_by for row in paused}
+        self.paused = None if paused is None else {row.name: row for row in paused}
 
     def names(self) -> set[str]:
         """Every queue that something is known of."""
@@ -103,10 +103,16 @@ def _queues(rows: _Rows, workers: list[Worker] | None, most: int) -> list[Queue]
         if rows.expired is not None:
             _count_expired(queue, sum(row.rows for row in rows.expired.get(queue.name, [])), most, more)
         if rows.paused is not None:
-            queue.paused, queue.paused_by = queue.name in rows.paused, rows.paused.get(queue.name)
+            _pause(queue, rows.paused.get(queue.name))
         if workers is not None:
             _count_workers(queue, [worker for worker in workers if queue.name in worker.queues])
     return queues
+
+
+def _pause(queue: Queue, row: Row[Any] | None) -> None:
+    queue.paused = row is not None
+    if row is not None:
+        queue.paused_by, queue.paused_at = row.paused_by, row.paused_at
 
 
 def _count_live(queue: Queue, rows: list[Row[Any]], most: int) -> None:

@@ -29,6 +29,7 @@ class Queue:
     workers: int | None = None
     paused: bool | None = None
     paused_by: str | None = None
+    paused_at: str | None = None  # in UTC
     at_least: list[str] = field(default_factory=list)
 
     def count(self, name: str, rows: int, more: bool) -> None:
@@ -58,9 +59,9 @@ class Worker:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule, with its times in UTC. `stale`: not paused, its time has passed, and no worker
-    took the tick for a minute, or no worker is alive to take it. `deaths`: of workers in the middle of this tick, one
-    after the other; from the second on it `rests`.
+    """A schedule, with its times in UTC. `due`: not paused, and its time has come. `stale`: that, and no worker took
+    the tick for a minute, or no worker is alive to take it. `deaths`: of workers in the middle of this tick, one after
+    the other; from the second on it `rests`.
     """
 
     name: str
@@ -70,6 +71,8 @@ class Schedule:
     last_run_at: str | None
     paused: bool
     paused_by: str | None
+    paused_at: str | None
+    due: bool
     stale: bool
     deaths: int
     rests: bool

@@ -102,12 +102,15 @@ SELECT queue, count(*) AS rows FROM (
   SELECT queue FROM {schema}magik_jobs WHERE expired_at IS NOT NULL ORDER BY expired_at DESC LIMIT :limit) e
  GROUP BY queue"""
 
-PAUSED: Final = "SELECT name, paused_by FROM {schema}magik_queues"
+PAUSED: Final = f"""
+SELECT name, paused_by, {UTC.format("paused_at", "paused_at")} AS paused_at FROM {{schema}}magik_queues"""
 
 # The rows of a worker's maintenance are no schedules of the application's.
 SCHEDULES: Final = f"""
 SELECT name, job_class, declaration, {UTC.format("next_run_at", "next_run_at")} AS next_run_at,
        {UTC.format("last_run_at", "last_run_at")} AS last_run_at, paused_at IS NOT NULL AS paused, paused_by,
+       {UTC.format("paused_at", "paused_at")} AS paused_at,
+       paused_at IS NULL AND next_run_at <= now() AS due,
        paused_at IS NULL AND next_run_at < now() - make_interval(secs => :late) AS stale,
        deaths, coalesce(rests_until > now(), false) AS rests
   FROM {{schema}}magik_job_schedules WHERE job_class <> '{MAINTENANCE}' ORDER BY name"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -10,6 +11,7 @@ import click
 
 from ..errors import BootRefused, MagikError
 from ..harmless import harmless
+from ..logs import always
 from ..settings import Settings, read
 from .ending import REFUSED, refuse
 from .signals import Signals
@@ -68,6 +70,7 @@ def work(told: Settings, signals: Signals, supervised: int | None) -> NoReturn:
     if supervised is not None:
         from .tie import Tie
 
+        always(pid=os.getpid())
         told = told.model_copy(update={"health_port": None})
         tie = Tie(supervised, signals.told)
         tie.start()

@@ -112,7 +112,10 @@ def test_a_job_that_is_taken_away_from_its_run_leaves_nothing_and_is_not_tried_a
         )
         (one,) = answer(database, "workers")["workers"]
         assert [(each["id"], each["state"]) for each in one["jobs"]] == [(str(held.id), f"{PAST[act]}")]
-        assert f"{PAST[act]}, still running" in magik(database, "workers")
+        known = "- +-" if act == "cancel" else f"Held +{held.queue}"  # of a cancelled one the row is gone
+        assert re.search(
+            rf"^{held.id} +{known} .* {PAST[act]}, still running$", magik(database, "workers"), re.MULTILINE
+        )
         tell("INSERT INTO gates VALUES (true)")
         worker.wait_log("event=job_superseded")
         with Session(engine) as session, session.begin():
@@ -283,14 +286,27 @@ def test_a_misspelt_class_or_queue_is_said_to_be_one(program: Program, tell: Tel
     for act in ("list", "retry"):
         assert program(act, "--class", "SettleBach", code=1).strip() == meant
         assert "did you mean 'payments'?" in program(act, "--queue", "paiments", code=1)
-        assert program(act, "--class", "Unlike", code=1) == "No such jobs.\n"
+        assert program(act, "--class", "Unlike", code=1) == "No such jobs. No job has the class 'Unlike'.\n"
+
+
+def test_of_what_is_chosen_it_is_said_what_no_job_has_at_all(program: Program, tell: Tell) -> None:
+    dead(tell, job_class="'SettleBatch'", queue="'payments'")
+    dead(tell, job_class="'Report'", queue="'reports'", expired_at="NULL", finished_at="now()")
+    neither = "No such jobs. No job has the class 'Unlike'. No job has the queue 'nope'.\n"
+    for act in ("list", "retry", "cancel"):
+        assert program(act, "--queue", "nope", code=1) == "No such jobs. No job has the queue 'nope'.\n"
+        assert program(act, "--class", "Unlike", "--queue", "nope", code=1) == neither
+        assert program(act, "--class", "SettleBatch", "--queue", "reports", code=1) == "No such jobs.\n"
+        assert program(act, "--class", "Report", "--older-than", "1h", code=1) == "No such jobs.\n"
 
 
 def test_that_a_queue_is_paused_is_said_beside_what_waits_for_it(program: Program, tell: Tell) -> None:
     dead(tell, queue="'mail'")
-    tell("INSERT INTO magik_queues (name, paused_by) VALUES ('mail', 'ada')")
+    tell("INSERT INTO magik_queues VALUES ('mail', '2026-11-30 01:34:05Z', 'ada')")
     ((job_id,),) = tell("SELECT id FROM magik_jobs")
-    assert "queue     mail (paused by ada: magik queues resume mail)\n" in program("show", str(job_id))
+    assert "queue     mail (paused by ada since 2026-11-30T01:34:05Z: magik queues resume mail)\n" in program(
+        "show", str(job_id)
+    )
     said = program("retry", str(job_id))
     assert said == (
         "1 job retried.\nThe queue mail is paused; its jobs begin when it is resumed: magik queues resume mail\n"
@@ -303,9 +319,14 @@ def test_that_a_queue_is_paused_is_said_beside_what_waits_for_it(program: Progra
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["list", "--state", "dead"], "MAGIK_SETTING_INVALID", "'dead'"),
+        (["list", "--state", "dead"], "MAGIK_SETTING_INVALID", "'dead' is none of ready, running, scheduled,"),
+        (["list", "--state", "dead"], "MAGIK_SETTING_INVALID", "; did you mean expired? See magik jobs list --help."),
+        (["list", "--state", "Dead-Letter"], "MAGIK_SETTING_INVALID", "; did you mean expired?"),
+        (["list", "--state", "failed"], "MAGIK_SETTING_INVALID", "; did you mean errored or expired?"),
+        (["list", "--state", "finnished"], "MAGIK_SETTING_INVALID", "; did you mean finished?"),
+        (["cancel", "--state", "done"], "MAGIK_SETTING_INVALID", "scheduled, errored, expired."),
         (["retry", "--state", "finished"], "MAGIK_SETTING_INVALID", "'finished'"),
-        (["list", "--older-than", "5"], "MAGIK_FILTER_INVALID", "older_than"),
+        (["list", "--older-than", "5"], "MAGIK_FILTER_INVALID", "INVALID: older_than='5': not a duration (Write"),
         (["list", "--arg", "tenant_id"], "MAGIK_SETTING_INVALID", "NAME=VALUE"),
         (["list", "--arg", "=7"], "MAGIK_SETTING_INVALID", "NAME=VALUE"),
         (["list", "--queue=\udcff"], "MAGIK_FILTER_INVALID", "queue"),

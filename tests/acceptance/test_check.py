@@ -107,6 +107,29 @@ def test_without_scale_nothing_is_said_of_them(folder: Path) -> None:
     assert (code, len(out.splitlines())) == (0, 1)
 
 
+@pytest.mark.parametrize("env", [{}, {"MAGIK_QUEUES": "defalt"}], ids=["an option", "the environment"])
+def test_a_queue_that_is_named_and_that_no_class_has_is_a_warning_and_0(folder: Path, env: dict[str, str]) -> None:
+    code, out, err = check(folder, "fine", *([] if env else ["--queue", "default", "--queue", "defalt"]), **env)
+    warned, cause, remedy, last = out.splitlines()
+    assert (code, err) == (0, "")
+    assert warned == "--queue defalt: warning[queue]: no job class here has this queue; did you mean 'default'?"
+    assert cause.startswith("    cause: ")
+    assert remedy.startswith("    remedy: ")
+    assert "ignore[" not in remedy
+    assert last.startswith("jobs: 1, queues: 1, schedules: 0, warnings: 1. ")
+    _, out, _ = check(folder, "fine", "--queue", "nope", "--json")
+    (told,) = json.loads(out)["warnings"]
+    assert (told["shape"], told["where"], told["job"]) == ("queue", "--queue nope", None)
+    assert told["said"] == "no job class here has this queue"
+
+
+def test_of_the_queue_that_is_worked_where_none_is_named_nothing_is_said(folder: Path) -> None:
+    code, out, _ = check(folder, "slow", "--queue", "a", "--queue", "c")
+    assert (code, len(out.splitlines())) == (0, 1)
+    code, out, _ = check(folder, "slow")
+    assert (code, len(out.splitlines())) == (0, 1)
+
+
 def test_as_json_it_is_one_document(folder: Path) -> None:
     code, out, _ = check(folder, "slow", "--scale", "--json")
     told: dict[str, Any] = json.loads(out)

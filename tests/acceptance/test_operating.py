@@ -37,8 +37,11 @@ def test_a_queue_is_listed_paused_and_resumed(database: str, app: psycopg.Connec
         magik(database, "queues", "pause", "mail", "--by", "ada") == "The queue mail is paused: no job of it begins.\n"
     )
     assert magik(database, "queues", "pause", "mail") == "The queue mail was paused already.\n"
-    assert re.search(r"^mail \(paused by ada\) +1 ", magik(database, "queues"), re.MULTILINE)
     (queue,) = answer(database, "queues")["queues"]
+    _, line, why = magik(database, "queues").splitlines()
+    assert re.match(r"mail \(paused\) +1 ", line)
+    assert why == f"mail: paused by ada since {queue['paused_at']}. It goes on with: magik queues resume mail"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", queue["paused_at"])
     assert (queue["name"], queue["paused"], queue["paused_by"], queue["ready"]) == ("mail", True, "ada", 1)
     listed = answer(database, "queues", "list")
     assert (listed["queues"][0].keys(), listed["unknown"]) == (queue.keys(), {})

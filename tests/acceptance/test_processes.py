@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ from tests.acceptance.test_health import ask
 from tests.controls import control
 from tests.jobs.lasting import Lasting
 from tests.tools.effects import Effects
+from tests.tools.events import faults
 from tests.tools.keeper import alive
 from tests.tools.waiting import never, until
 from tests.tools.workers import WorkerProcess
@@ -105,6 +107,29 @@ def test_two_processes_work_one_queue_and_drain_together(
     assert sum("event=ready" in line and "connections=2" in line for line in lines) == 2
     assert sum("event=drained" in line for line in lines) == 2
     assert "process_ended" not in worker.stderr()
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_each_line_of_a_supervised_process_says_which_it_is(
+    start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects, log_format: str
+) -> None:
+    worker = start(log_format=log_format)
+    told = r"event=ready pid=(\d+)" if log_format == "text" else r'"event": "ready", "pid": (\d+)'
+    until(lambda: len(re.findall(told, worker.stderr())) == 2, 20, what="both are ready")
+    add(0, 0.01)
+    started(effects, 2)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(10) == DRAINED
+    pids = {*map(int, re.findall(told, worker.stderr()))}
+    lines = [line for line in worker.stderr().splitlines() if "supervising" not in line]
+    if log_format == "text":
+        said = [(line, re.search(r"event=\w+ pid=(\d+)", line)) for line in lines]
+        assert {int(found.group(1)) if found else line for line, found in said} == pids
+    else:
+        read = [*map(json.loads, lines)]
+        assert [fault for line in read for fault in faults(line)] == []
+        assert {line.get("pid", line["event"]) for line in read} == pids
+    assert {"job_finished", "drained"} <= {*re.findall("job_finished|drained", worker.stderr())}
 
 
 def test_one_process_has_no_supervisor(database: str) -> None:
@@ -192,7 +217,7 @@ def test_a_second_signal_is_3(start: Callable[..., WorkerProcess], add: Callable
     add(60, 60)
     started(effects, 2)
     stopped(worker)
-    until(lambda: worker.stderr().count("event=draining running=1") == 2, what="both drain")
+    until(lambda: len(re.findall(r"event=draining pid=\d+ running=1", worker.stderr())) == 2, what="both drain")
     assert worker.returncode is None
     stopped(worker, signal.SIGINT)
     assert worker.wait(3) == DEADLINE

@@ -18,6 +18,7 @@ from tests.tools.workers import WorkerProcess
 
 MODULE = "tests.jobs.kept"
 MANY, DEAD = 3000, 30
+UNSAID = "dead letters (--expired-older-than), what once() remembers (--effects-older-than)"
 
 
 def enqueue(Session: sessionmaker[OrmSession], cls: type[kept.Fleeting]) -> None:
@@ -68,11 +69,14 @@ def test_what_it_says_and_how_it_ends(database: str, app: psycopg.Connection[Any
     fill(app, 2, "Gone\x1b[2J", "91 days")
     assert magik(database, "prune", MODULE, "--dry-run").splitlines() == [
         f"1,201 finished rows would be removed: 1,200 {DAY}, 1 {WEEK}",
-        r"left alone, as no class here says how long they are kept: rows of Gone\x1b[2J",
+        f"would be kept: finished rows of {DAY} younger than 1d, of {WEEK} younger than 7d",
+        r"left alone, as no class here says how long they are kept: rows of Gone\x1b[2J (--older-than does)",
+        f"would be kept, as nothing was said of them: {UNSAID}",
     ]
     assert answer(database, "prune", MODULE, "--class", WEEK) == {
         "dry_run": False,
         "finished": {WEEK: 1},
+        "kept": {WEEK: "7d"},
         "left": [],
         "failed": {},
         **dict.fromkeys(("expired", "notes", "workers", "effects"), 0),
@@ -84,6 +88,38 @@ def test_what_it_says_and_how_it_ends(database: str, app: psycopg.Connection[Any
     assert done["finished"] == {DAY: 1200}
     assert list(done["failed"]) == ["Gone\x1b[2J"]
     assert rows(app) == 2
+
+
+def test_of_each_kind_it_says_what_went_and_what_stays(database: str, app: psycopg.Connection[Any]) -> None:
+    assert magik(database, "prune", MODULE).splitlines() == [
+        "0 finished rows removed: there are none",
+        f"kept, as nothing was said of them: {UNSAID}",
+    ]
+    fill(app, 2, DAY, "1 hour")
+    fill(app, 1, DAY, "2 days", "expired_at")
+    app.execute(
+        "INSERT INTO magik_effects (scope, key_digest, done_at) VALUES ('s', sha256(''), now() - interval '3 d')"
+    )
+    app.execute(
+        "INSERT INTO magik_claims (job_id, worker, backend_pid, backend_start)"
+        " VALUES (gen_random_uuid(), 'gone', 999999, now())"
+    )
+    app.execute("INSERT INTO magik_workers VALUES (999999, now(), 'gone:1', '{default}')")
+    assert magik(
+        database, "prune", MODULE, "--expired-older-than", "1d", "--effects-older-than", "9d"
+    ).splitlines() == [
+        "0 finished rows removed: none is old enough",
+        "1 dead letter removed",
+        "0 memories of once() removed",
+        "1 note of a claim whose worker is gone removed",
+        "1 row of a worker that is gone removed",
+        f"kept: finished rows of {DAY} younger than 1d",
+    ]
+    finished = "finished rows (name modules, or --older-than)"
+    assert magik(database, "prune", "--effects-older-than", "1d").splitlines() == [
+        "1 memory of once() removed",
+        f"kept, as nothing was said of them: {finished}, dead letters (--expired-older-than)",
+    ]
 
 
 @pytest.mark.parametrize(

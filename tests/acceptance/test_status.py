@@ -41,7 +41,7 @@ def test_the_figures_beside_a_worker_at_work(database: str, dsn: str, engine: En
     default, reports = found["queues"]
     assert set(default) == {
         *("name", "ready", "running", "scheduled", "errored", "expired", "oldest_queued_seconds"),
-        *("ended_last_minute", "workers", "paused", "paused_by", "at_least"),
+        *("ended_last_minute", "workers", "paused", "paused_by", "paused_at", "at_least"),
     }
     counts = ("name", "ready", "running", "scheduled", "workers", "at_least")
     assert [default[name] for name in counts] == ["default", 4, 2, 1, 1, []]

@@ -167,7 +167,9 @@ STARTS: dict[str, Start] = {
     "a module without jobs": Start([("MAGIK_NO_JOBS", "No job class was declared in empty.")], ("empty",)),
     "no module": Start([("MAGIK_NO_JOBS", "no module was named")], ()),
     "two metadata objects, a key between": Start([(IMPORT, "could not find table 'magik_jobs'")], ("apart",)),
-    "two metadata objects, one class": Start([("MAGIK_NAME_RESERVED", "Base.registry")], ("mixed",)),
+    "two metadata objects, one class": Start(
+        [("MAGIK_NAME_RESERVED", "Mixed derives from Job and from Base")], ("mixed",)
+    ),
     "no policy": Start([(POLICY, "Lawless")], ("lawless", "fine")),
     "unknown verb": Start([("MAGIK_POLICY_UNKNOWN", "'setle'")], ("strange",)),
     "bad schedules": Start(

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, text
 
 from magik_sa.asking import SETTINGS, Asking
 from magik_sa.claim import Busy, Claims
+from magik_sa.cli.status import _state, queues_told
 from magik_sa.errors import BootError
 from magik_sa.home import located
 from magik_sa.names import find
@@ -150,9 +151,13 @@ def test_of_many_dead_letters_the_latest_are_counted_and_the_others_are_no_zero(
 
 
 def test_a_paused_queue_is_there_without_jobs(connection: Connection, tell: Tell) -> None:
-    tell("INSERT INTO magik_queues (name, paused_by) VALUES ('mail', 'ann')")
+    tell("INSERT INTO magik_queues (name, paused_by, paused_at) VALUES ('mail', 'ann', '2026-11-30 01:34:05Z')")
     mail = queue(asked(connection), "mail")
-    assert (mail.ready, mail.paused, mail.paused_by) == (0, True, "ann")
+    assert (mail.ready, mail.paused, mail.paused_by, mail.paused_at) == (0, True, "ann", "2026-11-30T01:34:05Z")
+    tell("UPDATE magik_queues SET paused_by = NULL, paused_at = 'infinity'")
+    assert "\nmail: paused since infinity. It goes on with: magik queues resume mail" in queues_told(
+        asked(connection).queues
+    )
 
 
 # ---- workers, schedules, what nobody serves --------------------------------------------------------------------------
@@ -170,12 +175,17 @@ def test_schedules_tell_whether_somebody_takes_their_ticks(connection: Connectio
         ("soon", "now() + interval '1 min'", "NULL, NULL"),
         ("just now", "now() - interval '1 s'", "NULL, NULL"),
         ("stale", "'2020-02-03 04:05:06+00'", "NULL, NULL"),
-        ("paused", "now() - interval '1 h'", "now(), 'ann'"),
+        ("paused", "now() - interval '1 h'", "'2026-11-30 01:34:05Z', 'ann'"),
         ("never", "'infinity'", "NULL, NULL"),
     ]:
         tell(f"""{insert} ('{name}', 'Any', '{{"every": "10m"}}', {moment}, {paused})""")
     found = {each.name: each for each in asked(connection).schedules or ()}
     assert [name for name, each in found.items() if each.stale] == ["stale"]
+    assert [name for name, each in found.items() if each.due] == ["just now", "stale"]
+    assert [_state(found[name]).split(":")[0] for name in ("soon", "just now", "stale", "paused")] == [
+        *("on time", "due", "stale", "paused by ann since 2026-11-30T01"),
+    ]
+    assert found["paused"].paused_at == "2026-11-30T01:34:05Z"
     assert [name for name, each in found.items() if each.paused] == ["paused"]
     assert (found["stale"].next_run_at, found["stale"].last_run_at) == ("2020-02-03T04:05:06Z", None)
     assert found["never"].next_run_at == "infinity"

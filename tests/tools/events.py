@@ -10,6 +10,7 @@ from typing import Any
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "logs.md"
 TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
 HEAD = {"time", "level", "logger", "event"}
+SUPERVISED = {"pid"}  # what each line of one of several processes may have besides
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,6 @@ def faults(line: dict[str, Any]) -> list[str]:
     """What a line, as JSON gives it, has that the page does not say of it."""
     event, known = events()[line["event"]], types()
     found = [f"no {name}" for name in (event.always | HEAD) - line.keys()]
-    found += [f"{name}?" for name in line.keys() - event.fields - HEAD]
+    found += [f"{name}?" for name in line.keys() - event.fields - HEAD - SUPERVISED]
     found += [f"{name}={line[name]!r}" for name in event.fields & line.keys() if type(line[name]) not in known[name]]
     return found + ([] if line["level"] == event.level else [f"level {line['level']}"])

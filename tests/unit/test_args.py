@@ -213,6 +213,37 @@ def test_an_error_never_quotes_what_pydantic_was_given() -> None:
     assert "no uuid" not in str(refusal(uuid="no uuid"))
 
 
+class Typed(Job, policy="system", name="args.typed"):
+    count: Mapped[int] = arg(default=1)
+    tenant: Mapped[UUID | None] = arg(default=None)
+    above: Mapped[Annotated[int, Field(gt=3)]] = arg(default=4)
+    numbers: Mapped[list[int]] = arg(default_factory=list)
+    hidden: Mapped[int] = arg(default=1, sensitive=True)
+
+    def perform(self, session: Session) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("count", "many", "has to be of type int: Input should be a valid integer, "),
+        ("count", 1.5, "has to be of type int: Input should be a valid integer, "),
+        ("tenant", "7", "has to be of type UUID | None: Input should be a valid UUID, "),
+        ("above", "x", "has to be of type int: Input should be a valid integer, "),
+        ("above", 3, "Input should be greater than 3."),
+        ("numbers", [1, "x"], "has to be of type list[int]: 1: Input should be a valid integer, "),
+        ("hidden", "s3cret", "refused (int_parsing)."),
+    ],
+)
+def test_a_value_of_another_type_is_told_the_type_as_the_class_has_it(name: str, value: Any, said: str) -> None:
+    with pytest.raises(EnqueueError, match="MAGIK_ARGS_INVALID") as built:
+        Typed(**{name: value})
+    with pytest.raises(EnqueueError, match="MAGIK_ARGS_INVALID") as changed:
+        setattr(Typed(), name, value)
+    assert built.value.what.startswith(f"{name}: {said}")
+    assert changed.value.what == built.value.what
+
+
 def test_a_refusal_names_the_first_faults_of_many() -> None:
     class Many(Job, policy="system"):
         numbers: Mapped[list[int]] = arg()

@@ -10,6 +10,7 @@ import pytest
 
 from magik_sa import MagikError
 from magik_sa.boot import import_modules
+from magik_sa.errors import REMEDIES
 from magik_sa.job import _declared
 
 HEAD = "from magik_sa import Job, Retries, Schedule, policy\n"
@@ -62,6 +63,29 @@ def test_whatever_an_import_raises_is_told_with_its_line(folder: Path, body: str
 
 def test_of_a_module_that_is_not_there_no_line_is_told(folder: Path) -> None:
     assert found("no_such_module").what.endswith("No module named 'no_such_module'.")
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("no_such_module", ""),
+        ("no_such_package.jobs", ""),
+        ("no_such/jobs.py", "Name it as Python does: no_such.jobs. "),
+        ("./no_such.py", "Name it as Python does: no_such. "),
+    ],
+)
+def test_of_a_module_that_is_not_there_it_is_told_where_it_was_looked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, named: str
+) -> None:
+    monkeypatch.chdir(folder)
+    remedy = found(name).remedy
+    assert remedy.startswith(f"{named}It was looked for below the working folder, {folder}, and on PYTHONPATH: ")
+
+
+def test_of_one_that_is_there_and_imports_what_is_not_the_remedy_is_the_ordinary_one(folder: Path) -> None:
+    (folder / "misplaced.py").write_text("import no_such_module\n")
+    assert found("misplaced").remedy == REMEDIES["MAGIK_MODULE_IMPORT_FAILED"]
+    assert "PYTHONPATH" in REMEDIES["MAGIK_MODULE_IMPORT_FAILED"]
 
 
 def test_it_is_the_module_at_fault_that_is_named_not_the_one_that_imports_it(folder: Path) -> None:

@@ -44,6 +44,26 @@ def test_a_misspelt_code_is_refused_with_the_one_that_is_meant(capsys: pytest.Ca
     assert "did you mean 'MAGIK_SCHEMA_MISSING'" in said(capsys, "MAGIK_SCHEMA_MISING", code=2)
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("MAGIK_SCHEMA_MISING", "; did you mean 'MAGIK_SCHEMA_MISSING'?"),
+        ("schedule_unknwn", "; did you mean 'MAGIK_SCHEDULE_UNKNOWN'?"),
+        ("MAGIK_NO_JOB", "; did you mean 'MAGIK_NO_JOBS'?"),
+        ("paused", "; did you mean 'MAGIK_SCHEDULE_PAUSED'?"),
+        ("MAGIK_FOO", "."),
+        ("MAGIK_XYZZY_PLUGH", "."),
+    ],
+)
+def test_of_a_code_that_is_none_only_what_is_near_is_suggested(
+    written: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All begin alike: that makes no two of them near."""
+    assert said(capsys, written, code=2).startswith(
+        f"MAGIK_SETTING_INVALID: {written!r} is no code of an error{meant} "
+    )
+
+
 def test_the_page_goes_into_the_wheel_where_it_is_looked_for() -> None:
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     ((source, target),) = built["force-include"].items()

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "magik_sa"
 # The house, from the ground up. A module imports what stands on a line above its own, or left of it on the same
 # line. A package's own name (``worker``) is its __init__. Whoever adds a module gives it its place here.
 LAYOUT = """
-harmless errors duration settings uuid7 ids storable failure logs forked url unreached calling
+harmless meant briefly errors named duration settings uuid7 ids storable failure logs forked url unreached calling
 readable interrupts commits unreadable retries zone clock cron walk schedule verb around carried args
 kind sealed key expression attribute columns declaration source body classes display table version
 job
@@ -34,7 +34,7 @@ migrations.parts migrations.drift migrations.v001 migrations migrations.autogene
 alembic_plugin
 scale.source scale.calls scale.loop scale.transaction scale.declared scale
 sessions database boot asking status.figures status.questions status.at_work status
-acting.filter acting.bounds acting.known acting.listed acting.batch acting.acts acting
+acting.states acting.filter acting.bounds acting.known acting.listed acting.batch acting.acts acting
 pruning.statements pruning
 doctor.finding doctor.vacuum doctor.room doctor.tables doctor.timeouts doctor.way doctor.horizon doctor.cleaning
 doctor.shared doctor.left doctor.window doctor.outgrown doctor.probe doctor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,7 +12,7 @@ from uuid import UUID
 import pytest
 from pydantic import Field
 from sqlalchemy import Column, Integer
-from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, declarative_base, mapped_column
 
 from magik_sa import DeclarationError, EnqueueError, Job, Retries, UnknownJob, arg
 from magik_sa.job import declared
@@ -402,6 +403,35 @@ def test_the_names_of_what_a_job_has_are_reserved(name: str) -> None:
     with pytest.raises(DeclarationError) as error:
         made({"name": "reserved"}, __annotations__={name: Mapped[int]})
     assert error.value.code == "MAGIK_NAME_RESERVED"
+
+
+class Shop(DeclarativeBase):
+    """An application's own base."""
+
+
+class Invoice(Shop):
+    __tablename__ = "job_class_invoice"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Within(Shop):
+    __abstract__ = True
+
+
+Old: Any = declarative_base()
+
+
+@pytest.mark.parametrize("own", [Shop, Invoice, Within, Old], ids=lambda own: own.__name__)
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+def test_a_class_does_not_also_derive_from_a_base_of_the_application(own: Any, first: bool) -> None:
+    bases = (own, Job) if first else (Job, own)
+    body = {"__module__": __name__, "perform": lambda *_: None}
+    with pytest.raises(DeclarationError) as refused:
+        types.new_class("Both", bases, {"policy": "system"}, lambda space: space.update(body))
+    assert (refused.value.code, refused.value.field) == ("MAGIK_NAME_RESERVED", "registry")
+    assert refused.value.what.startswith(f"Both derives from Job and from {own.__name__}: ")
+    assert refused.value.remedy.startswith("Derive it from Job, and not also from your declarative base")
+    assert "Both" not in declared()
 
 
 def test_a_default_and_a_factory_exclude_each_other() -> None:

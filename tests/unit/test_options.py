@@ -257,6 +257,7 @@ def test_a_bad_value_gets_the_code_that_the_page_names_at_the_moment_that_it_nam
     assert f"`{error.code}`" in codes
     assert MOMENTS[type(error)] in moments.split("; ")
     assert isinstance(error, BootError) or "Made" not in declared()
+    assert len(re.findall(rf"\b{case.field}(?:\b=|: )", error.what)) <= 1, "it is named once"
 
 
 def test_every_option_is_tried_with_bad_values_and_every_code_of_the_page_is_met() -> None:

@@ -90,5 +90,7 @@ def test_what_is_wrong_is_refused_by_name(field: str, value: Any) -> None:
 @pytest.mark.parametrize("field", ["base", "cap", "timeout"])
 def test_whoever_writes_a_number_is_told_how_durations_are_written(field: str) -> None:
     number: Any = {field: 30}
-    with pytest.raises(DeclarationError, match=rf'{field}=30: not a duration\. Write durations as text .*"30s"'):
+    with pytest.raises(
+        DeclarationError, match=rf'Retries\({field}=30\): not a duration\. Write durations as text .*"30s"'
+    ):
         Retries(**number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,41 @@ def test_a_bad_option_is_named(name: str, value: Any, tmp_path: Path) -> None:
     (finding,) = refused.value.findings
     assert finding.code == "MAGIK_SETTING_INVALID"
     assert finding.field == name
+    assert re.fullmatch(rf"{name.replace('_', '-')}(=[^:=]+)?: [^=]+", finding.what), "it is named once"
+
+
+def test_of_a_duration_it_is_said_once_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(BootRefused) as refused:
+        read({"poll_interval": "5"}, {}, tmp_path)
+    said = "poll-interval='5': not a duration (Write durations as text with units: "
+    assert refused.value.findings[0].what.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("poll-intervall", "; did you mean 'poll-interval'?"),
+        ("poll_intervall", "; did you mean 'poll-interval'?"),
+        ("queue", "; did you mean 'queues'?"),
+        ("shema", "; did you mean 'schema'?"),
+        ("database", "; did you mean 'database-url'?"),
+        ("verbosity", "."),
+    ],
+)
+def test_of_a_strange_key_the_file_is_named_and_what_was_meant(tmp_path: Path, key: str, meant: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f'[tool.magik_sa]\n{key} = "s3cret"\nconcurrency = 0\n')
+    with pytest.raises(BootRefused) as refused:
+        read({}, {}, tmp_path)
+    said = {finding.field: finding.what for finding in refused.value.findings}
+    strange = f"{tmp_path / 'pyproject.toml'}: [tool.magik_sa] has a key {key!r} that is none of ours{meant}"
+    assert said.keys() == {"concurrency", key.replace("-", "_")}
+    assert said[key.replace("-", "_")] == strange
+
+
+def test_of_a_strange_keyword_it_is_said_what_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(BootRefused) as refused:
+        read({"databse_url": "postgresql://u:s3cret@h/d"}, {}, tmp_path)
+    assert refused.value.findings[0].what == "databse-url: there is no such option; did you mean 'database-url'?"
 
 
 def test_all_bad_options_are_named_at_once(tmp_path: Path) -> None:
