@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
+from operator import itemgetter
 from typing import TypeVar
 
 from sqlalchemy import Connection, text
-from sqlalchemy.orm import Session, class_mapper, make_transient_to_detached, scoped_session
+from sqlalchemy.orm import Mapper, Session, class_mapper, make_transient_to_detached, scoped_session
 from sqlalchemy.orm.attributes import instance_state
 
 from . import commits, fence, routing, successor
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 COLUMNS = tuple(column.key for column in Job.__table__.columns)
 WHOLE = frozenset(COLUMNS)
+_values = itemgetter(*COLUMNS)  # of a claimed row
 
 
 @contextmanager
@@ -38,7 +40,7 @@ def read_committed(connection: Connection) -> Iterator[None]:
         yield
 
 
-@dataclass
+@dataclass(slots=True)
 class Run:
     """One run of one job: what was claimed, where it runs, and the versions that its writes may name.
 
@@ -123,18 +125,23 @@ def _leave(sessions: scoped_session[Session]) -> None:
 
 
 @cache
+def _mapper(cls: type[Job]) -> Mapper[Job]:
+    return class_mapper(cls)  # configured, unlike inspect(cls)
+
+
+@cache
 def is_whole(cls: type[Job]) -> bool:
     """Whether a claimed row is all that a job of this class is made of: no table of its own, no relationship."""
-    return set(class_mapper(cls).attrs.keys()) <= WHOLE
+    return set(_mapper(cls).attrs.keys()) <= WHOLE
 
 
 def loaded(run: Run) -> Job:
     """The claimed row as the object that a Session would have loaded, without asking the database again."""
     row = run.claimed.row
     cls = class_of(row["job_class"])
-    mapper = class_mapper(cls)
-    job: Job = mapper.class_manager.new_instance()  # of a mapper that is configured, unlike inspect(cls)
-    vars(job).update({name: row[name] for name in COLUMNS})  # as SQLAlchemy's own loading does: no event, no history
+    mapper = _mapper(cls)
+    job: Job = mapper.class_manager.new_instance()
+    vars(job).update(zip(COLUMNS, _values(row), strict=True))  # as SQLAlchemy's own loading does: no event, no history
     if is_whole(cls):
         instance_state(job).key = mapper.identity_key_from_primary_key((run.claimed.id,))
     else:

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from sqlalchemy import inspect
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import instance_state
 
 from . import around, successor
 from .attribute import read_all, settle
@@ -139,7 +139,7 @@ def _without_session(run: Run) -> Outcome:
         end = run.within_limit(partial(_work_alone, run), None)
     except BaseException as error:
         return _failed_alone(run, error)
-    if end is finish and not inspect(run.job).committed_state:
+    if end is finish and not instance_state(run.job).committed_state:
         return Outcome.PERFORMED
     return _ended_alone(run, end)
 
@@ -147,7 +147,7 @@ def _without_session(run: Run) -> Outcome:
 def _work_alone(run: Run) -> End:
     read_all(run.job)
     end = _performed(partial(around.perform_alone, run.job))
-    if inspect(run.job).modified:  # it may have shown a list, and then nothing has told of a change in it
+    if instance_state(run.job).modified:  # it may have shown a list, and then nothing has told of a change in it
         settle(run.job)
     return end
 

@@ -10,6 +10,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pydantic_core import from_json
 from sqlalchemy import ColumnElement, DateTime, Text, TypeDecorator, UnaryExpression, cast, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
@@ -39,6 +40,13 @@ class Unreadable(dict[str, Any]):
 
 def loaded(data: str | bytes) -> Any:
     """JSON, or an `Unreadable`."""
+    try:
+        return from_json(data)  # ten times as fast as what follows; but it takes nothing that is nested deeply
+    except ValueError:
+        return _loaded_anyhow(data)
+
+
+def _loaded_anyhow(data: str | bytes) -> Any:
     try:
         return json.loads(data if isinstance(data, str) else data.decode())
     except (ValueError, RecursionError) as error:

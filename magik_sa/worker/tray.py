@@ -1,30 +1,18 @@
-"""The tray: jobs that are locked and wait for a thread, the most urgent of each queue first, the queues in turn."""
+"""The tray: jobs that are locked and wait, and the threads that take them."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Collection, Iterable
-from datetime import datetime
-from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..claim import Claimed
 from .gate import STALLED, Gate
+from .lanes import Lanes
 from .pace import SOON, Pace
 
 NEVER: Final = -1
-
-
-class Waiting(NamedTuple):
-    """A job in the tray, in the order of its queue."""
-
-    priority: int
-    run_at: datetime
-    id: int
-    since: float
-    job: Claimed
 
 
 class Tray:
@@ -32,8 +20,7 @@ class Tray:
 
     def __init__(self) -> None:
         self._change = threading.Condition()
-        self._queues: deque[list[Waiting]] = deque()
-        self._by_name: dict[str, list[Waiting]] = {}
+        self._lanes = Lanes()
         self._closed = False
         self._few = NEVER
         self._is_low = threading.Event()
@@ -43,48 +30,37 @@ class Tray:
         self.pace, self._gate = Pace(), Gate()
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues))
+        return self._lanes.count
 
     # ---- for the locker
 
     def put(self, jobs: Iterable[Claimed]) -> None:
-        """These may be started."""
-        now, jobs = time.monotonic(), list(jobs)
+        """These may be started. Those of a queue are in the order of a claim."""
+        jobs = list(jobs)
         with self._change:
-            for job in jobs:
-                heappush(self._of(job.row["queue"]), Waiting(*_order(job), now, job))
+            self._lanes.put(jobs, time.monotonic())
             self._change.notify(len(jobs) if self._gate.is_open else 2)  # one that works and one that stands by
 
     def take_back(self, waited: float = 0.0) -> list[Claimed]:
         """Those that nobody has started, if they have waited for so many seconds; they will not be started any more."""
-        before, back = time.monotonic() - waited, []
         with self._change:
-            for queue in self._queues:
-                back += [waiting.job for waiting in queue if waiting.since <= before]
-                queue[:] = [waiting for waiting in queue if waiting.since > before]
-                heapify(queue)
-        return back
+            return self._lanes.take_back(time.monotonic() - waited)
 
     def take_back_of(self, queues: Collection[str]) -> list[Claimed]:
         """Those of these queues that nobody has started; they will not be started any more."""
-        back: list[Claimed] = []
         with self._change:
-            for name in queues:
-                waiting = self._of(name)
-                back += [each.job for each in waiting]
-                waiting.clear()
-        return back
+            return self._lanes.take_back_of(queues)
 
     def queues(self) -> set[str]:
         """Of which some wait."""
         with self._change:
-            return {name for name, waiting in self._by_name.items() if waiting}
+            return self._lanes.queues()
 
     def seconds_to(self, waited: float) -> float | None:
         """Until one will have waited for so long; None where none waits."""
         with self._change:
-            first = min((waiting.since for queue in self._queues for waiting in queue), default=None)
-        return None if first is None else max(0.0, first + waited - time.monotonic())
+            since = self._lanes.since()
+        return None if since is None else max(0.0, since + waited - time.monotonic())
 
     def wait_for_few(self, few: int, seconds: float) -> None:
         """Until no more than so many wait here, or so many seconds have passed."""
@@ -119,67 +95,50 @@ class Tray:
 
     def get(self, timeout: float | None = None) -> Claimed | None:
         """The next job, as soon as there is one; None when there will be no more, or none came in time."""
-        thread = threading.get_ident()
+        thread, now = threading.get_ident(), time.monotonic()
         with self._change:
-            self._back(thread)
-            if not self._may_start(timeout):
-                return None
-            job = self._next()
-            self._busy_since[thread] = self._started[job] = self._taken_at = time.monotonic()
-            if self._few >= len(self):
+            if (since := self._busy_since.pop(thread, None)) is not None:
+                self.pace.note(now - since)
+                self._gate.note(now - since, self.pace.mean)
+            if not self._may_start(now):
+                if not self._wait(timeout):
+                    return None
+                now = time.monotonic()
+            job = self._lanes.next()
+            self._busy_since[thread] = self._started[job] = self._taken_at = now
+            if self._lanes.count <= self._few:
                 self._few = NEVER
                 self._is_low.set()
         return job
 
-    def _back(self, thread: int) -> None:
-        """It has done what it had."""
-        if (since := self._busy_since.pop(thread, None)) is not None:
-            lasted = time.monotonic() - since
-            self.pace.note(lasted)
-            self._gate.note(lasted, self.pace.mean)
+    def _may_start(self, now: float) -> bool:
+        """Whether there is a job for a thread that is here, with the gate open or nobody at work."""
+        if self._closed or not self._lanes.count:
+            return False
+        return self._gate.is_open or not self._busy_since or not self._is_worked_at(now)
 
-    def _may_start(self, timeout: float | None) -> bool:
-        """Whether this thread has a job to take; waits until it has."""
+    def _is_worked_at(self, now: float) -> bool:
+        """Whether a thread has begun a job just now, and will be back soon."""
+        return any(since > now - STALLED for since in self._busy_since.values())
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Until this thread may start one; False when there will be none, or none came in time."""
         until = None if timeout is None else time.monotonic() + timeout
-        while not self._closed:
-            if len(self) and (self._gate.is_open or not self._is_worked_at()):
-                return True
-            left = None if until is None else until - time.monotonic()
+        while not self._closed and not self._may_start(now := time.monotonic()):
+            left = None if until is None else until - now
             if left is not None and left <= 0:
                 return False
-            if len(self) and not self._stands_by:
+            if self._lanes.count and not self._stands_by:
                 self._stand_by()
             else:
                 self._change.wait(left)
-        return False
-
-    def _is_worked_at(self) -> bool:
-        """Whether a thread has begun a job just now, and will be back soon."""
-        after = time.monotonic() - STALLED
-        return any(since > after for since in self._busy_since.values())
+        return not self._closed
 
     def _stand_by(self) -> None:
         """Another thread works through what waits here. Should that not go on, all are let in."""
         self._stands_by = True
         self._change.wait(STALLED)
         self._stands_by = False
-        if len(self) and time.monotonic() - self._taken_at >= STALLED:
+        if self._lanes.count and time.monotonic() - self._taken_at >= STALLED:
             self._gate.open()
             self._change.notify_all()
-
-    def _next(self) -> Claimed:
-        while not self._queues[0]:
-            self._queues.rotate(-1)
-        job = heappop(self._queues[0]).job
-        self._queues.rotate(-1)
-        return job
-
-    def _of(self, name: str) -> list[Waiting]:
-        if name not in self._by_name:
-            self._by_name[name] = []
-            self._queues.append(self._by_name[name])
-        return self._by_name[name]
-
-
-def _order(job: Claimed) -> tuple[int, datetime, int]:
-    return job.row["priority"], job.row["run_at"], job.id.int
