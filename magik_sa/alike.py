@@ -17,7 +17,7 @@ from .chunk import Given, ask_for_moments, at, chunks, insert, iterated, refused
 from .errors import EnqueueError
 from .job import OPTIONS, Job, declared
 from .sealed import SealedText
-from .unnest import parameters_alike, row_of
+from .unnest import INSERT_ALIKE, parameters_alike, row_of
 from .uuid7 import uuid7
 
 
@@ -51,7 +51,8 @@ class Alike:
         """Insert a chunk; how many there are now."""
         assert self._template is not None
         ask_for_moments(connection, [self._template])
-        return insert(connection, parameters_alike(self._template.row, rows, uuid7.several(len(rows))), wake)
+        values = parameters_alike(self._template.row, rows, uuid7.several(len(rows)))
+        return insert(connection, INSERT_ALIKE, values, wake)
 
     def _args(self, place: str, given: Mapping[str, Any]) -> str:
         if self._template is None:

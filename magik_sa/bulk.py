@@ -22,7 +22,7 @@ from .chunk import Given, ask_for_moments, at, chunks, insert, iterated, refused
 from .enqueue import UnknownJob, repeats
 from .errors import EnqueueError
 from .job import REPEAT, Job
-from .unnest import parameters, row_of
+from .unnest import INSERT, parameters, row_of
 from .writing import connection_of, session_of
 
 
@@ -80,7 +80,7 @@ def _add(session: Session, jobs: Iterable[tuple[str, Job]], wake: bool) -> int:
         connection, new = connection_of(session), [each for each in chunk if not successor.held(session, each.job)]
         ask_for_moments(connection, new)
         new.sort(key=lambda given: given.key)
-        there = insert(connection, parameters([given.row for given in new]), wake) if new else 0
+        there = insert(connection, INSERT, parameters([given.row for given in new]), wake) if new else 0
         _tell_repeats(session, new, there)
         inserted += there
     return inserted

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, DateTime, cast, select
+from sqlalchemy import Connection, DateTime, Insert, cast, select
 
 from .errors import EnqueueError
 from .job import Job
 from .setting import setting
 from .storable import invalid
-from .unnest import INSERT, Parameters, Row, instant, open_moment
+from .unnest import Parameters, Row, instant, open_moment
 
 ROWS: Final = 2_000
 BYTES: Final = 4 * 2**20  # of JSON: one job alone may have 256 KiB
@@ -62,10 +62,10 @@ def chunks(given: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
         yield chunk
 
 
-def insert(connection: Connection, values: Parameters, wake: bool) -> int:
+def insert(connection: Connection, statement: Insert, values: Parameters, wake: bool) -> int:
     """Insert rows; how many there are now that were not there before."""
     with nullcontext() if wake else setting(connection, *QUIET):
-        inserted: int = connection.execute(INSERT, values).rowcount
+        inserted: int = connection.execute(statement, values).rowcount
     return inserted
 
 

@@ -8,7 +8,7 @@ line feed, ids and JSON, as the lines of one text: that costs a driver nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ COLUMNS: Final = tuple(Job.__table__.columns)
 AFTER: Final = "after"  # beside the columns: a delay, which is added to the database's now()
 NAMES: Final = (*Job.__table__.columns.keys(), AFTER)
 
-LINES: Final = {"id", "args"}
+LINES: Final = ("id", "args")
 
 Row = dict[str, str | None]
 Parameters = dict[str, list[str | None] | str | None]
@@ -77,11 +77,9 @@ def parameters(rows: Sequence[Row]) -> Parameters:
 
 
 def parameters_alike(row: Row, args: Sequence[str], ids: Sequence[str]) -> Parameters:
-    """The same for rows that are like this one but for their arguments and ids."""
-    given: Parameters = {}
-    for name in NAMES:
-        given |= _column(name, [], row[name])
-    return given | _column("args", args, None) | _column("id", ids, None)
+    """What `INSERT_ALIKE` takes for rows that are like this one but for their arguments and ids."""
+    given: Parameters = {_same(name): row[name] for name in NAMES if name not in LINES}
+    return {**given, _array("args"): _lines(args), _array("id"): _lines(ids)}
 
 
 def _column(name: str, values: Sequence[str | None], same: str | None) -> Parameters:
@@ -141,19 +139,22 @@ def _same(name: str) -> str:
     return f"same_{name}"
 
 
-def _insert() -> Insert:
-    """Passes over a live key, as any INSERT of jobs does, and over a job that was given twice."""
+def _insert(into: postgresql.Insert, several: Collection[str]) -> Insert:
+    """Of rows of which `several` columns come in arrays, the others being the same for all."""
 
     def array(name: str) -> ColumnElement[Any]:
         if name in LINES:
             return func.string_to_array(bindparam(_array(name), type_=Text), "\n", "", type_=ARRAY(Text))
         return bindparam(_array(name), type_=ARRAY(Text))
 
-    arrays = [array(name) for name in NAMES]
-    given = func.unnest(*arrays).table_valued(*(column(name, Text) for name in NAMES), name="given").render_derived()
+    arrays, columns = [array(name) for name in several], [column(name, Text) for name in several]
+    given = func.unnest(*arrays).table_valued(*columns, name="given").render_derived()
 
     def text_of(name: str) -> ColumnElement[str]:
-        return func.coalesce(given.c[name], bindparam(_same(name), type_=Text))
+        same = bindparam(_same(name), type_=Text)
+        if name not in several:
+            return same
+        return given.c[name] if several is LINES else func.coalesce(given.c[name], same)
 
     after = func.now() + cast(text_of(AFTER), Interval)
 
@@ -166,8 +167,13 @@ def _insert() -> Insert:
                 return func.coalesce(plain, func.now())
         return plain
 
-    passing_over = postgresql.insert(Job.__table__).on_conflict_do_nothing()
-    return passing_over.from_select([each.name for each in COLUMNS], select(*map(value, COLUMNS)))
+    rows = select(*map(value, COLUMNS)).select_from(given)
+    return into.from_select([each.name for each in COLUMNS], rows).execution_options(preserve_rowcount=True)
 
 
-INSERT: Final = _insert().execution_options(preserve_rowcount=True)
+# Passes over a live key, as any INSERT of jobs does, and over a job that was given twice.
+INSERT: Final = _insert(postgresql.insert(Job.__table__).on_conflict_do_nothing(), NAMES)
+
+# Of jobs of a class without a key, which have just been given their ids, none can be there: no look for conflicts, and
+# two columns to take apart.
+INSERT_ALIKE: Final = _insert(postgresql.insert(Job.__table__), LINES)

@@ -40,8 +40,8 @@ doctor.finding doctor.vacuum doctor.room doctor.tables doctor.timeouts doctor.wa
 doctor.shared doctor.left doctor.window doctor.outgrown doctor.probe doctor
 testing.target testing.clock testing.found testing.performing testing.stage testing.due testing.draining
 testing.fixtures testing pytest_plugin
-worker.signals worker.mailbox worker.letters worker.pace worker.gate worker.lanes worker.tray worker.suspects worker.book
-worker.stock
+worker.signals worker.mailbox worker.letters worker.pace worker.gate worker.lanes worker.tray worker.suspects
+worker.book worker.stock
 worker.ear worker.idle worker.tally worker.line worker.completer worker.chores worker.unserved worker.locker
 worker.health worker.condition
 worker.performer worker.rest worker.scheduler worker.duties worker.maintenance
