@@ -34,15 +34,20 @@ def fill(ground: Ground, rows: int, job_class: str, priority: int, ahead: str) -
 
 
 def drains(ground: Ground, beside: int, repeat: int) -> Figures:
-    """A worker that is warm, given 5,000 jobs at once some times over; beside so many others that stay."""
+    """A worker that is warm, given 5,000 jobs at once some times over; beside so many others that stay.
+
+    What is left is counted when all have started: counting 200,000 rows keeps a core busy, of which there may be two.
+    """
     ground.count_statements()
     ground.settle()
     ground.worker()
     ground.load(200, base=-1_000)
+    ground.wait_started(200)
     ground.wait_left(beside)
     before, rates = taken(ground.connection), []
     for number in range(repeat):
         ground.load(DUE, base=number * DUE, batch=DUE)
+        ground.wait_started(200 + (number + 1) * DUE)
         ground.wait_left(beside)
         first, *_, last = sorted(start.at for start in ground.record.starts() if start.seq // DUE == number)
         rates.append((DUE - 1) / (last - first) * 1e9)
