@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from typing import TYPE_CHECKING, NoReturn
@@ -31,6 +32,8 @@ def run(settings: Settings, signals: Signals, tie: Tie | None = None) -> NoRetur
         worker.boot(imported=signals.install)  # which may have turned the signals off
     except BootRefused as refusal:
         refuse(refusal.findings, in_json)
+    gc.collect()
+    gc.freeze()  # what has been imported stays: no collection has to look at it again
     to_stderr(settings.log_format)  # after the application's modules, which may have configured logging
     signals.arm()  # before anything is claimed, so that whatever was claimed is drained
     try:
