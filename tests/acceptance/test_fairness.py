@@ -115,7 +115,7 @@ def held_behind_a_long_one(
     with fair(database, file, without, concurrency=1, shutdown_timeout="100ms"):
         started(file, 150)
         with app.transaction():
-            add(app, 1, seconds=20, age="1 s")
+            add(app, 1, seconds=20, age="100 ms")  # before the others, and after what the claims have passed by
             add(app, 40, seconds=0.001)
         started(file, 151)
         until(lambda: advisory_locks(dsn)[ONE_KEY] == 1, 1.5, every=0.02, what="the long one is all that it holds")
