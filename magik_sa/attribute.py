@@ -81,15 +81,14 @@ def coded(declaration: Declaration, given: Mapping[str, Any]) -> str | None:
     """The arguments of a job that is not built, as the JSON of its row; None where they are not its class's, or too
     large: building the job says so. Raises ``MAGIK_ARGS_INVALID`` for one that does not fit.
     """
-    fields, known = [], 0
-    for name, argument in declaration.arguments.items():
-        if name in given:
-            known += 1
-            fields.append(argument.head + argument.take(given[name]).coded)
-        else:
-            fields.append(argument.head + argument.take(argument.default()).coded)
+    if not given.keys() <= declaration.arguments.keys():
+        return None
+    fields = [
+        argument.head + argument.take(given[name] if name in given else argument.default()).coded
+        for name, argument in declaration.arguments.items()
+    ]
     whole = b"{%b}" % b",".join(fields)
-    return whole.decode() if known == len(given) and len(whole) <= MAX_ARGS_BYTES else None
+    return whole.decode() if len(whole) <= MAX_ARGS_BYTES else None
 
 
 def assign(job: Any, given: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, class_mapper, scoped_session
 from sqlalchemy.orm.attributes import instance_state
 
 from . import successor
-from .alike import Alike
+from .alike import Alike, insert_alike
 from .attribute import settle
 from .chunk import Given, ask_for_moments, at, chunks, insert, iterated, refused
 from .enqueue import UnknownJob, repeats
@@ -88,9 +88,9 @@ def _add(session: Session, jobs: Iterable[tuple[str, Job]], wake: bool) -> int:
 
 def _add_alike(session: Session, alike: Alike, arguments: Iterator[Mapping[str, Any]], wake: bool) -> int:
     inserted = 0
-    for rows in alike.rows(arguments):
+    for template, rows in alike.rows(arguments):
         _flush_what_was_added_before(session)
-        inserted += alike.insert(connection_of(session), rows, wake)
+        inserted += insert_alike(connection_of(session), template, rows, wake)
     return inserted
 
 

@@ -60,9 +60,15 @@ def _nearest(folder: Path) -> tuple[Path, Mapping[str, Any]]:
 
 def _table(file: Path) -> Mapping[str, Any]:
     try:
-        table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("magik_sa", {})
+        tools = tomllib.loads(file.read_text("utf-8")).get("tool")
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BootError("MAGIK_SETTING_INVALID", f"{file} cannot be read: {error}.", field=str(file)) from error
+    if not isinstance(tools, dict):
+        return {}
+    if "magik-sa" in tools:
+        what = f"{file}: nobody reads [tool.magik-sa]; did you mean [tool.magik_sa]?"
+        raise BootError("MAGIK_SETTING_INVALID", what, field=str(file))
+    table = tools.get("magik_sa", {})
     if not isinstance(table, dict):
         raise BootError("MAGIK_SETTING_INVALID", f"{file}: tool.magik_sa is not a table.", field=str(file))
     return table

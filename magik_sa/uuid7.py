@@ -26,18 +26,21 @@ class Clock:
 
     def __call__(self) -> UUID:
         """The next id."""
+        now = time.time_ns() // 1_000_000
         with self._lock:
-            return UUID(int=self._next(time.time_ns() // 1_000_000))
+            made = self._next(now)
+        return UUID(int=made)
 
     def several(self, count: int) -> list[str]:
         """The next ones, in hexadecimal: half of making an id is the object."""
+        now = time.time_ns() // 1_000_000
         with self._lock:
-            now = time.time_ns() // 1_000_000
-            return [f"{self._next(now):032x}" for _ in range(count)]
+            made = [self._next(now) for _ in range(count)]
+        return [f"{each:032x}" for each in made]
 
-    def forget_chance(self) -> None:
+    def begin_anew(self) -> None:
         """In a forked child, which would go on as its parent does."""
-        self._lock, self._chance = Lock(), b""
+        self._lock, self._millis, self._chance = Lock(), 0, b""
 
     def _next(self, now: int) -> int:
         self._advance(now)
@@ -61,4 +64,4 @@ class Clock:
 
 uuid7: Final = Clock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=uuid7.forget_chance)
+    os.register_at_fork(after_in_child=uuid7.begin_anew)

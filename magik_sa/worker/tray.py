@@ -26,6 +26,7 @@ class Tray:
         self._is_low = threading.Event()
         self._taken_at, self._stands_by = 0.0, False
         self._busy_since: dict[int, float] = {}  # thread -> since when it has had a job
+        self._began: dict[int, float | None] = {}  # thread -> its processor time then
         self._started: dict[Claimed, float] = {}
         self.pace, self._gate = Pace(), Gate()
 
@@ -80,10 +81,11 @@ class Tray:
             self._started.pop(job, None)
 
     def soon(self, threads: int) -> int:
-        """How many jobs so many threads will start soon, those not counted that have had theirs for longer."""
+        """How many jobs those of so many threads will start soon that are let at them, and have had none for longer."""
         before = time.monotonic() - SOON
         lasting = sum(since < before for since in list(self._started.values()))
-        return self.pace.soon(max(0, threads - lasting))
+        free = max(0, threads - lasting)
+        return self.pace.soon(free if self._gate.is_open else min(1, free))
 
     def close(self) -> None:
         """Nobody gets another job."""
@@ -99,13 +101,15 @@ class Tray:
         with self._change:
             if (since := self._busy_since.pop(thread, None)) is not None:
                 self.pace.note(now - since)
-                self._gate.note(now - since, self.pace.mean)
+                if self._gate.note(now - since, self._began.pop(thread), self.pace.mean, now):
+                    self._change.notify_all()
             if not self._may_start(now):
                 if not self._wait(timeout):
                     return None
                 now = time.monotonic()
             job = self._lanes.next()
             self._busy_since[thread] = self._started[job] = self._taken_at = now
+            self._began[thread] = self._gate.began(now)
             if self._lanes.count <= self._few:
                 self._few = NEVER
                 self._is_low.set()
@@ -139,6 +143,6 @@ class Tray:
         self._stands_by = True
         self._change.wait(STALLED)
         self._stands_by = False
-        if self._lanes.count and time.monotonic() - self._taken_at >= STALLED:
-            self._gate.open()
+        if self._lanes.count and (now := time.monotonic()) - self._taken_at >= STALLED:
+            self._gate.open(now)
             self._change.notify_all()

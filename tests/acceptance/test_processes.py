@@ -240,6 +240,7 @@ def test_one_that_is_lost_while_it_drains_is_4(
 @pytest.mark.parametrize(
     ("end", "counts"),
     [
+        ("sys.exit(1)", DRAINED),
         ("sys.exit(2)", DRAINED),
         ("sys.exit(3)", DEADLINE),
         ("sys.exit(4)", LOST),

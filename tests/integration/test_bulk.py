@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -382,6 +383,15 @@ class Vault(Job, policy="system"):
     def perform(self, session: Session) -> None: ...
 
 
+numbers = itertools.count()
+
+
+class Numbered(Job, policy="system"):
+    number: Mapped[int] = arg(default_factory=lambda: next(numbers))
+
+    def perform(self, session: Session) -> None: ...
+
+
 class Doubled(Job, policy="system"):
     """Has a constructor of its own."""
 
@@ -421,6 +431,52 @@ def test_rows_of_a_class_are_those_of_its_jobs(session: Session, engine: Engine,
     assert made[:3] == made[3:]
     with Session(engine) as other:
         assert [job.weight for job in other.scalars(select(Parcel).order_by(Parcel.id))] == [3, -1, 12] * 2
+
+
+def test_each_row_has_the_context_that_there_was_when_its_arguments_came(session: Session, engine: Engine) -> None:
+    """Also where it was changed in place."""
+    there: dict[str, Any] = {"tenant": {"id": 0}}
+
+    def given() -> Iterator[dict[str, Any]]:
+        for number in (0, 0, 1, 1, 2):
+            there["tenant"]["id"] = number
+            yield {"to": "ada", "weight": number}
+
+    token = context.set(there)
+    assert bulk_enqueue(session, Parcel, given()) == 5
+    context.reset(token)
+    session.commit()
+    assert [(row["args"]["weight"], row["context"]["tenant"]["id"]) for row in rows(engine)] == [
+        (number, number) for number in (0, 0, 1, 1, 2)
+    ]
+
+
+def test_an_expression_that_differs_from_row_to_row_does(session: Session, engine: Engine) -> None:
+    spread = func.now() + func.random() * timedelta(hours=1)
+    assert bulk_enqueue(session, Parcel, [{"to": "ada"}] * 5, run_at=spread) == 5
+    session.commit()
+    assert len({row["run_at"] for row in rows(engine)}) == 5
+
+
+def test_who_is_told_of_new_objects_is_told_of_each(session: Session, engine: Engine) -> None:
+    def renamed(_: Parcel, __: Any, given: dict[str, Any]) -> None:
+        given["queue"] = f"to-{given['to']}"
+
+    event.listen(Parcel, "init", renamed)
+    try:
+        assert bulk_enqueue(session, Parcel, [{"to": "ada"}, {"to": "bob"}]) == 2
+    finally:
+        event.remove(Parcel, "init", renamed)
+    session.commit()
+    assert [row["queue"] for row in rows(engine)] == ["to-ada", "to-bob"]
+
+
+def test_a_default_is_made_once_a_row(session: Session, engine: Engine) -> None:
+    assert bulk_enqueue(session, Numbered, [{}, {}, {}]) == 3
+    session.commit()
+    made = [row["args"]["number"] for row in rows(engine)]
+    assert made == [made[0], made[0] + 1, made[0] + 2]
+    assert next(numbers) == made[2] + 1
 
 
 def test_repeats_of_a_class_are_passed_over(session: Session, engine: Engine) -> None:
@@ -467,6 +523,9 @@ WRONG_ARGUMENTS: dict[str, tuple[Any, str, str]] = {
     "too wide": ({"to": "a", "weight": 2**63}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: weight: .*64 bits"),
     "too large": ({"to": "x" * 262_144}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: .* at most 262144 are allowed"),
     "NUL": ({"to": "\0"}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: .*NUL"),
+    "misspelt alone": ({"too": "a"}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: too: .*did you mean to\?"),
+    "an option alone": ({"queue": "vans"}, "MAGIK_NOT_ENQUEUEABLE", r"arguments\[2\] has queue, .*for all"),
+    "no text": ({"to": "a", 3: 4}, "MAGIK_NOT_ENQUEUEABLE", r"arguments\[2\] has a name that is no text"),
     "an option": ({"to": "a", "queue": "vans"}, "MAGIK_NOT_ENQUEUEABLE", r"arguments\[2\] has queue, .*for all"),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from magik_sa.errors import BootRefused
+from magik_sa.errors import BootError, BootRefused
 from magik_sa.settings import pyproject, read
 from magik_sa.worker import Worker
 
@@ -109,6 +109,18 @@ def test_of_a_strange_key_the_file_is_named_and_what_was_meant(tmp_path: Path, k
     strange = f"{tmp_path / 'pyproject.toml'}: [tool.magik_sa] has a key {key!r} that is none of ours{meant}"
     assert said.keys() == {"concurrency", key.replace("-", "_")}
     assert said[key.replace("-", "_")] == strange
+
+
+def test_a_table_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    """Its settings would go unheeded without a word."""
+    (tmp_path / "pyproject.toml").write_text('[tool.magik-sa]\nqueues = "mail"\n')
+    with pytest.raises(BootError, match=r"^MAGIK_SETTING_INVALID: .*pyproject.toml: nobody reads \[tool.magik-sa\]"):
+        read({}, {}, tmp_path)
+
+
+def test_a_file_without_tools_has_no_settings(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("tool = 3\n")
+    assert read({}, {}, tmp_path) == read({}, {}, tmp_path / "nowhere")
 
 
 def test_of_a_strange_keyword_it_is_said_what_was_meant(tmp_path: Path) -> None:

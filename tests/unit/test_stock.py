@@ -203,32 +203,117 @@ def test_who_waits_for_few_is_woken_when_no_more_are_left() -> None:
 # ---- one thread, or all
 
 
+class Cores:
+    """What the gate reads: the processor time of the thread, and of the process."""
+
+    def __init__(self) -> None:
+        self.thread = self.process = 0.0
+
+    def thread_time(self) -> float:
+        return self.thread
+
+    def process_time(self) -> float:
+        return self.process
+
+
+class Worked:
+    """A gate that is told of jobs of 0.9 ms, one after the other; it and the moment."""
+
+    def __init__(self, cores: Cores) -> None:
+        self.gate, self.cores, self.now = Gate(), cores, 100.0
+
+    def jobs(self, count: int, cpu: float, beside: float = 0.0) -> list[bool]:
+        """So many, each with so much processor time of its own; for each whether it had all let in."""
+        told = []
+        for _ in range(count):
+            began = self.gate.began(self.now)
+            self.now += 0.0009
+            self.cores.thread += cpu
+            self.cores.process += cpu + beside
+            told.append(self.gate.note(0.0009, began, 0.0009, self.now))
+        return told
+
+
+@pytest.fixture
+def worked(monkeypatch: pytest.MonkeyPatch) -> Worked:
+    cores = Cores()
+    monkeypatch.setattr(gate, "time", cores)
+    return Worked(cores)
+
+
+def test_short_jobs_that_compute_are_for_one_thread(worked: Worked) -> None:
+    worked.jobs(30, cpu=0.0008)
+    assert not worked.gate.is_open
+    assert True not in worked.jobs(3_000, cpu=0.0008)
+    assert not worked.gate.is_open
+
+
+def test_short_jobs_that_wait_are_for_all_threads_and_tried_less_and_less_often(worked: Worked) -> None:
+    shut = []
+    for _ in range(8):
+        began = worked.now
+        while worked.gate.is_open:
+            worked.jobs(1, cpu=0.0001)
+        shut.append(worked.now - began)
+        assert worked.jobs(30, cpu=0.0001).count(True) == 1
+        assert worked.gate.is_open
+    pauses = [round(each * 2) / 2 for each in shut[1:]]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 32]
+
+
+def test_jobs_that_turn_out_to_wait_are_for_all_threads(worked: Worked) -> None:
+    worked.jobs(500, cpu=0.0008)
+    assert not worked.gate.is_open
+    told = worked.jobs(1_000, cpu=0.0001)
+    assert told.index(True) * 0.0009 < gate.AGAIN + 2 * gate.ENOUGH
+
+
+def test_what_computes_beside_the_interpreter_is_for_all_threads(worked: Worked) -> None:
+    worked.jobs(1_000, cpu=0.0008, beside=0.0008)
+    assert worked.gate.is_open
+
+
+def test_all_are_let_in_now_and_then_to_see_what_computes_beside_the_interpreter(worked: Worked) -> None:
+    worked.jobs(30, cpu=0.0008)
+    assert worked.jobs(6_000, cpu=0.0008, beside=0.0008).count(True) == 1
+    assert worked.gate.is_open
+
+
+def test_jobs_that_last_are_for_all_threads() -> None:
+    of = Gate()
+    for n in range(100):
+        of.note(0.001, None, gate.SHORT, n / 1000)
+    assert of.is_open
+
+
 def shut_tray() -> Tray:
-    """A tray that lets one thread alone at what it has: its jobs were short of late."""
+    """A tray of short jobs, which are left to one thread."""
     of = Tray()
     of.pace.mean = 0.0001
-    of.put([job()])
-    of.get()
-    of.get(0)
+    of._gate.is_open = False
     return of
 
 
-def takers(of: Tray, count: int) -> tuple[list[Claimed], threading.Event]:
-    """Threads that take a job each and keep it until they are told to end."""
+def takers(of: Tray, count: int, brief: int = 0) -> tuple[list[Claimed], threading.Event]:
+    """Threads that take jobs: they wait a millisecond over each of the first ones, and keep the others."""
     got: list[Claimed] = []
     end = threading.Event()
+    seen = itertools.count()
 
     def take() -> None:
-        if (claimed := of.get()) is not None:
-            got.append(claimed)
-            end.wait(60)
+        while (claimed := of.get()) is not None:
+            if next(seen) < brief:
+                end.wait(0.001)
+            else:
+                got.append(claimed)
+                end.wait(60)
 
     for _ in range(count):
         threading.Thread(target=take, daemon=True).start()
     return got, end
 
 
-def test_short_jobs_are_for_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_short_jobs_one_is_begun_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it takes long over one of them."""
     monkeypatch.setattr(tray, "STALLED", 3600)
     of = shut_tray()
@@ -249,6 +334,16 @@ def test_jobs_behind_one_that_lasts_are_begun_by_the_others() -> None:
     end.set()
 
 
+def test_when_jobs_turn_out_to_wait_all_threads_are_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tray, "STALLED", 3600)
+    of = shut_tray()
+    got, end = takers(of, 4, brief=40)
+    of.put([job() for _ in range(44)])
+    until(lambda: len(got) == 4, what="all have one of those that last")
+    of.close()
+    end.set()
+
+
 def test_one_that_has_lasted_keeps_no_other_thread_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
     of = shut_tray()
     got, end = takers(of, 1)
@@ -258,24 +353,16 @@ def test_one_that_has_lasted_keeps_no_other_thread_from_working(monkeypatch: pyt
     monkeypatch.setattr(tray, "time", SimpleNamespace(monotonic=lambda: at))
     of.put([job(), job()])
     assert (of.get(0) is not None, of.get(0) is not None) == (True, True)
+    of.close()
     end.set()
 
 
-def test_jobs_that_wait_are_for_all_threads_and_those_that_compute_for_one() -> None:
-    of, opened = Gate(), []
-    for lasted, times in [(0.0001, 1), (1e-9, gate.TRIAL), (0.0005, gate.TRIAL + 1), (0.0001, 1)]:
-        for _ in range(times):
-            of.note(lasted, mean=0.0001)
-        opened.append(of.is_open)
-    shut, computing, waiting, at_once = opened
-    assert (shut, computing) == (False, False), "1 ns is less than the processor time of such a loop"
-    assert (waiting, at_once) == (True, True), "and it is not tried again at once"
-
-
-def test_jobs_that_last_are_for_all_threads() -> None:
-    of = Gate()
-    of.note(0.0001, mean=gate.SHORT)
-    assert of.is_open
+def test_what_is_claimed_for_one_thread_is_what_one_gets_through(clock: Clock) -> None:
+    """Otherwise some of it would have waited for too long, and been given back."""
+    of = at_pace(0.0007, 10)
+    assert of.room() == 500
+    of.tray._gate.is_open = False
+    assert of.room() == 10 + 71
 
 
 # ---- suspects
