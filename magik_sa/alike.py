@@ -25,7 +25,6 @@ from .sealed import SealedText
 from .unnest import INSERT_ALIKE, parameters_alike, row_of
 from .uuid7 import uuid7
 
-
 SQLALCHEMY: Final = {"sqlalchemy.orm.mapper"}
 
 

@@ -41,7 +41,7 @@ class Gate:
         return None if self.is_open or now < self._judge_at else time.thread_time()
 
     def note(self, lasted: float, began: float | None, mean: float, now: float) -> bool:
-        """A job of this thread has lasted so many seconds, and jobs last for `mean`; whether all are let in, just now."""
+        """A job of this thread has lasted so long, and jobs last for `mean`; whether all have just been let in."""
         if self.is_open:
             if mean < SHORT and now >= self._try_at:
                 self._count(lasted, 0.0)

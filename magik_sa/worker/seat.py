@@ -14,8 +14,8 @@ from .ending import DEADLINE, DRAINED, LOST, REFUSED
 
 SHORTEST_PAUSE: Final = 1.0  # seconds before a process is replaced
 LONGEST_PAUSE: Final = 30.0
-# How a process ends that a signal meets while it starts, with nothing to lose (1: while the interpreter does). Any other
-# end tells of work, also where the process had no time to say that it had booted.
+# How a process ends that a signal meets while it starts, with nothing to lose (1: while the interpreter does). Any
+# other end tells of work, also where the process had no time to say that it had booted.
 BEFORE_IT_WORKED: Final = {1, REFUSED, -signal.SIGTERM, -signal.SIGINT}
 
 
