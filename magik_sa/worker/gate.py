@@ -34,7 +34,8 @@ class Gate:
     def __init__(self) -> None:
         self.is_open = True
         self._pause, self._try_at, self._shut_at, self._judge_at = PAUSE, 0.0, 0.0, 0.0
-        self._restart(0.0)
+        self._jobs, self._lasted, self._cpu = 0, 0.0, 0.0
+        self._since = self._process = 0.0
 
     def began(self, now: float) -> float | None:
         """What `note` wants to know of the beginning of a job, in its thread."""
