@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
-from typing import Final
+from typing import Any, Final
 
+import psycopg
 from sqlalchemy.orm import Mapped, Session
 
 from benchmarks import tables
-from benchmarks.contract import SLEEP, Recorder
+from benchmarks.contract import INSERT, SLEEP, Recorder
 from magik_sa import Job, arg
 
 record: Final = Recorder(os.environ.get("BENCH_RECORD", os.devnull))
@@ -48,6 +50,27 @@ class Executing(Job, policy="system"):
         tables.execute(session, self.seq)
 
 
+class Driving(Job, policy="system"):
+    """One row as peers' jobs insert theirs: by the driver, on a connection of its own, and not in one commit."""
+
+    seq: Mapped[int] = arg()
+
+    def perform(self) -> None:
+        record(self.seq)
+        own().execute(INSERT, (self.seq,))
+
+
+def own() -> psycopg.Connection[tuple[Any, ...]]:
+    """This thread's."""
+    if not hasattr(_of_thread, "connection"):
+        _of_thread.connection = psycopg.connect(os.environ["BENCH_DSN"], autocommit=True)
+    connection: psycopg.Connection[tuple[Any, ...]] = _of_thread.connection
+    return connection
+
+
+_of_thread: Final = threading.local()
+
+
 class Sleeping(Job, policy="system"):
     """Holds a thread."""
 
@@ -65,4 +88,4 @@ class Timed(Job, policy="system"):
         record(self.id.int, int(self.enqueued_at.timestamp() * 1e6) * 1_000)
 
 
-KINDS: Final = {"noop": Noop, "add": Adding, "db": Executing, "sleep": Sleeping}
+KINDS: Final = {"noop": Noop, "add": Adding, "db": Executing, "own": Driving, "sleep": Sleeping}

@@ -57,7 +57,7 @@ class MagikSA(Peer):
         self.engine.dispose()
 
     def work(self, dsn: str, concurrency: int, record: str) -> None:
-        env = {**os.environ, "MAGIK_DATABASE_URL": url(dsn), "BENCH_RECORD": record}
+        env = {**os.environ, "MAGIK_DATABASE_URL": url(dsn), "BENCH_RECORD": record, "BENCH_DSN": dsn}
         command = [sys.executable, "-m", "magik_sa.worker", "benchmarks.jobs", "--concurrency", str(concurrency)]
         os.execve(sys.executable, command, env)  # it is the same process
 

@@ -56,6 +56,7 @@ def by_add(world: World) -> Iterator[Case]:
 
 def by_insert(world: World) -> Iterator[Case]:
     yield Case("magik_sa", partial(queued, world, "db"))
+    yield Case("magik_sa, by the driver", partial(queued, world, "own"))
     for peer in world.rivals("pgqueuer-100"):
         yield Case(peer.name, partial(queued, world, "db", peer))
     yield Case("the bare loop", partial(bare, world, "db"))
@@ -64,5 +65,8 @@ def by_insert(world: World) -> Iterator[Case]:
 SHOWN: Final = ("rate", "worker_cpu", "server_cpu", "peak")
 ADD: Final = Scenario("db-add", "Jobs that insert one row by session.add, in the commit of their end", by_add, SHOWN)
 INSERT: Final = Scenario(
-    "db-insert", "Jobs that insert one row by session.execute(insert()); a peer's is not one commit", by_insert, SHOWN
+    "db-insert",
+    "Jobs that insert one row by session.execute(insert()); by the driver, as a peer's, it is not one commit",
+    by_insert,
+    SHOWN,
 )
