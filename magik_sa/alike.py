@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from datetime import datetime
-from itertools import chain, groupby
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -16,8 +15,8 @@ from sqlalchemy.orm import class_mapper
 from sqlalchemy.orm.instrumentation import manager_of_class
 
 from .attribute import coded
-from .carried import carried
-from .chunk import Given, ask_for_moments, at, chunks, insert, iterated, refused
+from .carried import carried, is_carried
+from .chunk import Given, ask_for_moments, at, insert, is_full, iterated, refused
 from .columns import delay_of
 from .errors import EnqueueError
 from .job import OPTIONS, Job, declared
@@ -51,44 +50,58 @@ class Alike:
 
     def built(self, arguments: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Job]]:
         """One by one as jobs, each with its place."""
-        for place, given in _placed(arguments):
-            yield place, self._job(place, given)
+        for position, given in enumerate(iterated(arguments, "arguments")):
+            yield _place(position), self._job(position, given)
 
     def rows(self, arguments: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Given, list[str]]]:
-        """The JSON of a chunk's arguments, with the job that was built of the first, chunk by chunk."""
-        for _, alike in groupby(self._each(arguments), key=lambda each: id(each[0])):
-            template, first = next(alike)
-            for rows in chunks(chain([first], (args for _, args in alike)), len):
-                yield template, rows
+        """The JSON of a chunk's arguments, with the job that was built of the first, chunk by chunk.
 
-    def _each(self, arguments: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Given, str]]:
-        """What the arguments come from may change the context: from there on the jobs are like another one."""
-        template: Given | None = None
-        context = None
-        for place, given in _placed(arguments):
-            if template is None or carried() != context:
-                context, job = deepcopy(carried()), self._job(place, given)
-                template = Given(place, job, row_of(job))
-                yield template, template.row["args"] or ""
+        What the arguments come from may change the context: from there on the jobs are like another one.
+        """
+        template, context, rows, size = None, None, list[str](), 0
+        for position, given in enumerate(iterated(arguments, "arguments")):
+            if template is None or not is_carried(context):
+                if template is not None and rows:
+                    yield template, rows
+                rows, size = [], 0
+                context, template = deepcopy(carried()), self._template(position, given)
+                args = template.row["args"] or ""
             else:
-                yield template, self._args(place, given)
+                args = self._args(position, given)
+            rows.append(args)
+            size += len(args)
+            if is_full(len(rows), size):
+                yield template, rows
+                rows, size = [], 0
+        if template is not None and rows:
+            yield template, rows
 
-    def _args(self, place: str, given: Mapping[str, Any]) -> str:
+    def _template(self, position: int, given: Mapping[str, Any]) -> Given:
+        job = self._job(position, given)
+        return Given(_place(position), job, row_of(job))
+
+    def _args(self, position: int, given: Any) -> str:
         try:
-            args = coded(self._cls.__magik__, given)
+            args = coded(self._cls.__magik__, given) if isinstance(given, Mapping) else None
         except EnqueueError as error:
-            raise at(place, error) from None
-        return (row_of(self._job(place, given))["args"] or "") if args is None else self._sealed(args)
+            raise at(_place(position), error) from None
+        return (self._template(position, given).row["args"] or "") if args is None else self._sealed(args)
 
-    def _job(self, place: str, given: Mapping[str, Any]) -> Job:
+    def _job(self, position: int, given: Mapping[str, Any]) -> Job:
+        if not isinstance(given, Mapping):
+            raise refused(_place(position), f"is a {type(given).__name__} and no mapping of arguments")
         if not all(isinstance(name, str) for name in given):
-            raise refused(place, "has a name that is no text")
+            raise refused(_place(position), "has a name that is no text")
         for name in sorted(given.keys() & OPTIONS):
-            raise refused(place, f"has {name}, which is said for all: bulk_enqueue(…, {name}=…)")
+            raise refused(_place(position), f"has {name}, which is said for all: bulk_enqueue(…, {name}=…)")
         try:
             return self._cls(**given, **self._options)
         except EnqueueError as error:
-            raise at(place, error) from None
+            raise at(_place(position), error) from None
+
+
+def _place(position: int) -> str:
+    return f"arguments[{position}]"
 
 
 def insert_alike(connection: Connection, template: Given, rows: list[str], wake: bool) -> int:
@@ -107,11 +120,3 @@ def _built_by_us(cls: type[Job]) -> bool:
         made = inner
     told = manager_of_class(cls).dispatch.init
     return made is manager_of_class(Job).original_init and all(each.__module__ in SQLALCHEMY for each in told)
-
-
-def _placed(arguments: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for position, given in enumerate(iterated(arguments, "arguments")):
-        place = f"arguments[{position}]"
-        if not isinstance(given, Mapping):
-            raise refused(place, f"is a {type(given).__name__} and no mapping of arguments")
-        yield place, given

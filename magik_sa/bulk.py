@@ -75,7 +75,7 @@ def bulk_enqueue(
 
 def _add(session: Session, jobs: Iterable[tuple[str, Job]], wake: bool) -> int:
     inserted = 0
-    for chunk in chunks((_given(place, job) for place, job in jobs), lambda given: given.size):
+    for chunk in chunks(_given(place, job) for place, job in jobs):
         _flush_what_was_added_before(session)
         connection, new = connection_of(session), [each for each in chunk if not successor.held(session, each.job)]
         ask_for_moments(connection, new)

@@ -26,3 +26,10 @@ def carried() -> dict[str, Any] | None:
     if _trace is not None:
         _trace.inject(copy)
     return copy or None
+
+
+def is_carried(before: Mapping[str, Any] | None) -> bool:
+    """Whether a job that is built now would carry the same as one before."""
+    if _trace is None:
+        return context.get() == (before or {})
+    return carried() == before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Final, NamedTuple, TypeVar
 
@@ -48,18 +48,23 @@ def iterated(given: Iterable[T], field: str) -> Iterator[T]:
     return iter(given)
 
 
-def chunks(given: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """As many at a time as one statement takes; `size` is that of one, in bytes."""
-    chunk: list[T] = []
-    total = 0
+def chunks(given: Iterable[Given]) -> Iterator[list[Given]]:
+    """As many at a time as one statement takes."""
+    chunk: list[Given] = []
+    size = 0
     for each in given:
         chunk.append(each)
-        total += size(each)
-        if len(chunk) >= ROWS or total >= BYTES:
+        size += each.size
+        if is_full(len(chunk), size):
             yield chunk
-            chunk, total = [], 0
+            chunk, size = [], 0
     if chunk:
         yield chunk
+
+
+def is_full(rows: int, size: int) -> bool:
+    """Whether one statement takes no more than so many rows, and bytes of JSON in them."""
+    return rows >= ROWS or size >= BYTES
 
 
 def insert(connection: Connection, statement: Insert, values: Parameters, wake: bool) -> int:
