@@ -11,7 +11,7 @@ import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from inspect import get_annotations
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints, overload
@@ -26,11 +26,11 @@ from .briefly import briefly
 from .errors import DeclarationError
 from .failure import cut
 from .named import named
+from .roundtrip import LARGEST_INTEGER, SMALLEST_INTEGER, itself, plain, same
 from .storable import encoded, invalid
 
 T = TypeVar("T")
 MISSING: Final[Any] = object()
-LARGEST_INTEGER: Final = 2**63 - 1
 MOST_FAULTS: Final = 5  # of one value that its refusal names: a long list may have as many as it has elements
 LONGEST_FAULT: Final = 500  # bytes; a validator of the application's may quote the value
 _OF_TYPE = re.compile(r"_type$|_parsing$|^int_from_float$|^is_instance_of$")
@@ -102,12 +102,12 @@ class Argument:
 
     def take(self, value: object) -> Taken:
         """Check a value; give it as the job will show it, and as JSON. Raises ``MAGIK_ARGS_INVALID``."""
-        if type(value) is self._itself and (coded := _coded(value)):
+        if type(value) is self._itself and (coded := plain(value)):
             return Taken(value, value, coded)
         checked = self._checked(self.adapter.validate_python, value)
         stored = self.dump(checked)
         coded = encoded(stored, self.name)
-        if (back := self.read(stored)) != checked and not _same(back, checked):
+        if (back := self.read(stored)) != checked and not same(back, checked):
             raise invalid(self.name, "does not come back from JSON as the same value")
         return Taken(checked, stored, coded)
 
@@ -123,7 +123,7 @@ class Argument:
 
     def read(self, stored: object) -> Any:
         """A value from its JSON. Raises ``MAGIK_ARGS_INVALID`` where it does not fit the declaration (any more)."""
-        if type(stored) is self._itself and _coded(stored):
+        if type(stored) is self._itself and plain(stored):
             return stored
         return self._checked(lambda json: self.adapter.validate_json(to_json(json, inf_nan_mode="constants")), stored)
 
@@ -142,8 +142,7 @@ class Argument:
 
     @cached_property
     def _itself(self) -> type | None:
-        """The type of values that are their own JSON, with nothing to check but what `_coded` looks at."""
-        return next((each for each in (int, str, bool) if self.annotation is each), None)
+        return itself(self.annotation)
 
     @cached_property
     def _stored_default(self) -> Any:
@@ -179,39 +178,8 @@ class Argument:
     def _refuse_what_sql_cannot_compare(self, value: object) -> None:
         if isinstance(value, datetime) and value.tzinfo is None:
             raise invalid(self.name, "is a naive datetime; give it a time zone")
-        if isinstance(value, int) and not -LARGEST_INTEGER - 1 <= value <= LARGEST_INTEGER:
+        if isinstance(value, int) and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
             raise invalid(self.name, "does not fit into 64 bits")
-
-
-def _coded(value: object) -> bytes:
-    """The JSON of a number, a truth value or a text, where nothing stands against it; empty where that has to be seen.
-
-    Most values are such, and pydantic, the encoder and the way back take ten times as long to say so.
-    """
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    if isinstance(value, int):
-        return str(value).encode() if -LARGEST_INTEGER - 1 <= value <= LARGEST_INTEGER else b""
-    if isinstance(value, str) and value.isascii() and value.isprintable() and not ('"' in value or "\\" in value):
-        return f'"{value}"'.encode()
-    return b""
-
-
-def _same(back: Any, given: Any) -> bool:
-    """Whether a value came back. JSON keeps the offset of a time and not its zone, and in an hour that a zone skips or
-    repeats Python holds no time equal to any of another zone: so clock and offset are compared.
-    """
-    if isinstance(given, dict):
-        return isinstance(back, dict) and back.keys() == given.keys() and all(_same(back[k], given[k]) for k in given)
-    if isinstance(given, list | tuple):
-        return type(back) is type(given) and len(back) == len(given) and all(map(_same, back, given))
-    if isinstance(given, datetime) and isinstance(back, datetime):
-        return _clock(back) == _clock(given)
-    return bool(back == given)
-
-
-def _clock(moment: datetime) -> tuple[datetime, timedelta | None]:
-    return moment.replace(tzinfo=None), moment.utcoffset()
 
 
 def arguments_in(cls: type, *, bare: bool) -> Iterator[Argument]:

@@ -19,8 +19,8 @@ from typing import Final
 SHORT: Final = 0.001  # seconds that jobs last, in the mean, when one thread is tried
 STALLED: Final = 0.01  # seconds without another job begun, after which all are let in
 ENOUGH: Final = 0.02  # seconds of jobs by which they are judged
-AGAIN: Final = 0.2  # seconds until they are judged anew
 FEWEST: Final = 20  # of them
+AGAIN: Final = 0.2  # seconds until they are judged anew
 COMPUTES: Final = 0.4  # of the time that jobs last, when one thread is enough: much of the rest is the locker's
 BESIDE: Final = 1.35  # cores, from which on something computes beside the interpreter
 LONGEST_LOOK: Final = 0.1  # seconds in which that is measured
