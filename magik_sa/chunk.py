@@ -20,6 +20,10 @@ MOST_MOMENTS: Final = 500  # in one SELECT, which may have 1,664 columns
 
 QUIET: Final = ("magik_sa.wake", "off")  # what the triggers that wake workers look at
 
+CORRECT: Final = (
+    "Correct it. Of its chunk nothing was written; what was given before may stand in your transaction: roll that back."
+)
+
 T = TypeVar("T")
 
 
@@ -89,7 +93,7 @@ def ask_for_moments(connection: Connection, chunk: list[Given]) -> None:
 
 def at(place: str, error: EnqueueError) -> EnqueueError:
     """The same error of what stands there."""
-    return EnqueueError(error.code, f"{place}: {error.what}", field=error.field)
+    return EnqueueError(error.code, f"{place}: {error.what}", field=error.field, remedy=CORRECT)
 
 
 def refused(place: str, why: str) -> EnqueueError:

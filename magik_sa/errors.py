@@ -35,7 +35,10 @@ REMEDIES: Final[dict[str, str]] = {
     "MAGIK_ARGS_INVALID": "Correct the named argument; nothing was written.",
     "MAGIK_ARGS_READ_ONLY": "The key of a flushed job cannot change: cancel it and add another.",
     "MAGIK_USE_BULK_ENQUEUE": "Add jobs with session.add(), add_all() or bulk_enqueue(session, SettleBatch, rows).",
-    "MAGIK_NOT_ENQUEUEABLE": "Give bulk_enqueue new jobs; those of a class with its own table go to session.add().",
+    "MAGIK_NOT_ENQUEUEABLE": (
+        "Give bulk_enqueue(session, jobs) new jobs, or bulk_enqueue(session, SettleBatch, rows, delay=…) a class and"
+        " the arguments of each; a class with its own table goes to session.add()."
+    ),
     "MAGIK_SYNC_SESSION_REQUIRED": "Give a Session or scoped_session; with an AsyncSession: await session.run_sync(…).",
     "MAGIK_ONCE_WITHOUT_KEY": "Declare idempotent_by in the class, or give a key: once(session, key, scope=…).",
     "MAGIK_FILTER_INVALID": "Correct what is named; nothing was looked for, and nothing was changed.",

@@ -318,6 +318,24 @@ def test_a_session_that_has_to_be_awaited_is_refused_with_the_form_that_works(se
             bulk_enqueue(other, [Mailing()])
 
 
+@pytest.mark.parametrize("of_a_class", [False, True])
+def test_what_was_inserted_before_the_fault_is_not_denied(
+    session: Session, monkeypatch: pytest.MonkeyPatch, of_a_class: bool
+) -> None:
+    """It stands in the transaction, for whoever catches the error and commits."""
+    monkeypatch.setattr(chunk, "ROWS", 2)
+    changed_in_place = Invoice(number=9)
+    changed_in_place.lines.append("\0")
+    with pytest.raises(EnqueueError, match="^MAGIK_ARGS_INVALID") as refused:
+        if of_a_class:
+            bulk_enqueue(session, Mailing, [{"to": "a"}, {"to": "b"}, {"to": 3}])
+        else:
+            bulk_enqueue(session, [Mailing(), Mailing(), changed_in_place])
+    assert session.scalars(text("SELECT count(*) FROM magik_jobs")).one() == 2
+    assert "nothing was written." not in str(refused.value)
+    assert "may stand in your transaction: roll that back" in str(refused.value)
+
+
 def test_what_was_inserted_before_the_fault_goes_with_the_transaction(
     session: Session, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
