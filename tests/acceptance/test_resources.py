@@ -34,7 +34,7 @@ def test_many_jobs_and_notifications_leave_everything_where_it_was(house: House)
     for _ in range(3):
         house.flood(NOTES)
         house.work(JOBS)
-        rounds.append(house.held())
+        rounds.append(house.rest())
     most = GROWTH if LONG else GROWTH // 10
     assert rounds[1].countable == rounds[2].countable
     assert rounds[2].process.rss - rounds[1].process.rss < most, rounds

@@ -125,13 +125,19 @@ class House:
         started = "SELECT extract(epoch FROM started) FROM effects WHERE job_id = %s"
         return float(until(lambda: self._one(started, id), 30)) - committed
 
-    def rest(self) -> None:
-        """Wait until all is done, and all that was held for it is given back."""
-        until(lambda: self._one("SELECT count(*) FROM magik_jobs") == 0, REST_WITHIN, 0.1, "no job is left")
-        until(lambda: (held := self.held()).notes == 0 and held.locks == 1, 30, what="only the flag is held")
+    def rest(self) -> Held:
+        """Wait until all is done, and all that was held for it is given back; what the worker holds then.
 
-    def held(self) -> Held:
-        """What the worker holds now."""
+        In the middle of a statement, as it has one now and then, it would hold the locks of that.
+        """
+        until(lambda: self._one("SELECT count(*) FROM magik_jobs") == 0, REST_WITHIN, 0.1, "no job is left")
+        return until(self._at_rest, 30, what="only the flag is held")
+
+    def _at_rest(self) -> Held | None:
+        held = self._held()
+        return held if (held.notes, held.locks) == (0, 1) else None
+
+    def _held(self) -> Held:
         left = self._other.execute(LEFT, {"app": f"{self.worker.app_name}%"}).fetchone()
         assert left is not None
         return Held(process.held(self.worker.pid), *map(int, left))
