@@ -198,12 +198,12 @@ def test_a_job_added_between_the_look_and_the_flag_is_found_by_the_second_look(
         worker.wait_ready()
         until(lambda: waits(dsn), what="the worker waits")
         if second_look == "yes":
-            until(effects.count, 2, what="the job runs")
+            until(effects.count, what="the job runs")
         else:
             never(effects.count, 3, what="the job ran")
             with psycopg.connect(dsn, autocommit=True) as connection:
                 connection.execute("INSERT INTO magik_jobs (job_class) VALUES ('Woken')")
-            until(lambda: effects.count() == 2, 2, what="both jobs run")
+            until(lambda: effects.count() == 2, what="both jobs run")
 
 
 # ---- many at once
@@ -224,7 +224,12 @@ def heard(dsn: str) -> Iterator[Heard]:
     with psycopg.connect(dsn, autocommit=True) as connection:
         [(oid,)] = connection.execute("SELECT 'magik_jobs'::regclass::oid").fetchall()
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(f"magik_{oid}")))
-        yield lambda pid: [told.payload for told in connection.notifies(timeout=0) if told.pid == pid]
+
+        def told_by(pid: int) -> list[str]:
+            connection.execute("SELECT 1")  # its session was signalled before a commit was answered: it tells by now
+            return [told.payload for told in connection.notifies(timeout=0) if told.pid == pid]
+
+        yield told_by
 
 
 def test_many_at_once_wake_a_worker_with_one_notification_for_each_queue(
