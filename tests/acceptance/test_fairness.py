@@ -103,7 +103,8 @@ def test_an_urgent_job_is_started_before_all_that_is_not_about_to_start(
     app: psycopg.Connection[Any], database: str, file: Path
 ) -> None:
     """Two threads start five jobs of 20 ms within 50 ms: so many may have been claimed for them before, and two more
-    where both were free."""
+    where both were free.
+    """
     assert before_the_urgent(app, database, file) <= LIMIT
 
 
