@@ -131,12 +131,15 @@ def test_a_pool_that_others_use_is_called_so(database: str) -> None:
 def test_a_server_that_ends_idle_sessions_ends_none_of_a_workers(
     database: str, dsn: str, engine: Engine, effects: Effects, Session: sessionmaker[OrmSession], driver: str
 ) -> None:
-    """A job may compute for long before it writes, and its connection is idle all the while."""
+    """A job may compute for long before it writes, and its connection is idle all the while.
+
+    A session says only with its first statement that it is not to be ended, so it has some time for that.
+    """
     with psycopg.connect(dsn, autocommit=True) as connection:
         name = sql.Identifier(connection.info.dbname)
-        connection.execute(sql.SQL("ALTER DATABASE {} SET idle_session_timeout = '300ms'").format(name))
+        connection.execute(sql.SQL("ALTER DATABASE {} SET idle_session_timeout = '2500ms'").format(name))
     with Session.begin() as session:
-        session.add(Lasting(seconds=1.5))
+        session.add(Lasting(seconds=4))
     url = database.replace("+psycopg:", f"+{driver}:")
     with WorkerProcess(database, "tests.jobs.lasting", database_url=url, concurrency=1) as worker:
         until(lambda: effects.count() and ask(dsn, "SELECT count(*), sum(error_count) FROM magik_jobs") != [(1, 0)], 20)
