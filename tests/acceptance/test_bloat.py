@@ -17,8 +17,9 @@ from tests.integration.test_claim_cost import FEW, Meter
 from tests.jobs import kept
 from tests.tools.program import answer, magik
 from tests.tools.rows import one, rows
+from tests.tools.sessions import pids
 from tests.tools.waiting import until
-from tests.tools.workers import WorkerProcess
+from tests.tools.workers import WorkerProcess, dsn_of
 
 # Those that a worker runs; what makes the table 30,000 jobs old is deleted in one statement, as a job's end deletes.
 JOBS = 30_000 if os.environ.get("MAGIK_CHAOS") == "long" else 1_500
@@ -79,4 +80,5 @@ def _work(database: str, app: psycopg.Connection[Any], Session: sessionmaker[Orm
         worker.wait_ready()
         until(lambda: not rows(app), 120)
         assert worker.terminate() == 0
+    until(lambda: not pids(dsn_of(database), f"{worker.app_name} %"), what="its sessions have told the statistics")
     assert one(app, "SELECT count(*) FROM magik_jobs") == 0

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 
 import psycopg
 import pytest
@@ -15,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from tests.jobs.cutting import AfterCut
 from tests.tools.cluster import Cluster
+from tests.tools.counting import LOOKING, counting
 from tests.tools.program import answer, magik
 from tests.tools.schema import migrate
 from tests.tools.sessions import pids, terminate
@@ -22,9 +21,6 @@ from tests.tools.waiting import until
 from tests.tools.workers import WorkerProcess
 
 CUTTING = "tests.jobs.cutting"
-BACKENDS = """
-SELECT pid, application_name FROM pg_stat_activity
- WHERE backend_type = 'client backend' AND application_name <> 'looking'"""
 
 
 @pytest.fixture(scope="module")
@@ -36,35 +32,15 @@ def small() -> Iterator[Cluster]:
         yield cluster
 
 
-@contextmanager
-def counting(dsn: str, gone: set[int]) -> Iterator[Counter[str]]:
-    """The most sessions that each application had, but for those that the test has ended.
-
-    One counts if it is there twice, a twentieth of a second apart: the server takes a moment to see one go.
-    """
-    most, end = Counter[str](), threading.Event()
-
-    def count() -> None:
-        before = set[tuple[int, str]]()
-        with psycopg.connect(dsn, autocommit=True, application_name="looking") as connection:
-            while not end.wait(0.05):
-                found = {(pid, name) for pid, name in connection.execute(BACKENDS) if pid not in gone}
-                most.update(Counter(name for _, name in found & before) - most)
-                before = found
-
-    thread = threading.Thread(target=count)
-    thread.start()
-    try:
-        yield most
-    finally:
-        end.set()
-        thread.join()
+def registered(small: Cluster) -> set[int]:
+    """The sessions of the workers' rows."""
+    return {pid for (pid,) in small.execute("SELECT backend_pid FROM magik_workers")}
 
 
 def test_a_worker_has_no_more_connections_than_it_says_and_doctor_shows_the_sum(small: Cluster) -> None:
     dsn, gone = small.dsn(), set[int]()
-    engine = create_engine(small.url(), connect_args={"application_name": "looking"})
-    with closing(engine.raw_connection()), counting(dsn, gone) as most, ExitStack() as stack:
+    engine = create_engine(small.url(), connect_args={"application_name": LOOKING})
+    with closing(engine.raw_connection()), counting(dsn, "shop") as most, ExitStack() as stack:
         worker = stack.enter_context(WorkerProcess(small.url(), CUTTING, concurrency=5, app_name="shop"))
         worker.wait_ready()
         found = re.search(r"connections=(\d+)", worker.stderr())
@@ -76,11 +52,11 @@ def test_a_worker_has_no_more_connections_than_it_says_and_doctor_shows_the_sum(
                 session.add_all([AfterCut() for _ in range(50)])
             until(lambda: small.execute("SELECT count(*) FROM magik_jobs") == [(0,)], 20, what="all are done")
             gone.update(terminate(dsn, f"shop {part}"))
-            until(lambda: set(pids(dsn, "shop locker")) - gone, what="a locker again")
+            until(lambda: registered(small) and not registered(small) & gone, what="a locker again, and its row alone")
         assert answer(small.url(), "jobs", "status")["workers"][0]["alive"] is True
         assert worker.terminate() == 0
     engine.dispose()
-    assert most["shop locker"] + most["shop performer"] <= int(found[1])
+    assert most["shop"] == int(found[1])
     assert most["magik_sa status"] <= 1
     assert most["magik_sa doctor"] <= 3
     measured = sum_["measured"]
@@ -93,6 +69,7 @@ def test_a_worker_has_no_more_connections_than_it_says_and_doctor_shows_the_sum(
 def test_near_the_limit_doctor_warns_and_at_the_limit_all_name_max_connections(small: Cluster) -> None:
     small.execute("DROP ROLE IF EXISTS app; CREATE ROLE app LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO app")
     url = small.url(user="app")
+    until(lambda: not pids(small.dsn()), what="those who were here before are gone")
     with ExitStack() as stack:
         taken = [psycopg.connect(small.dsn(user="app"), application_name="web") for _ in range(13)]
         for each in taken:
@@ -101,6 +78,7 @@ def test_near_the_limit_doctor_warns_and_at_the_limit_all_name_max_connections(s
         assert (found["severity"], found["measured"]["by_application"]["web"]) == ("warning", 13)
         assert "max_connections" in found["remedy"]
         assert "(most are of web)" in found["remedy"]
+        until(lambda: len(pids(small.dsn())) == len(taken), what="the doctor's own sessions are gone")
         for _ in range(4):
             stack.callback(psycopg.connect(small.dsn(user="app")).close)
         for command in (["jobs", "status"], ["doctor"]):
@@ -111,7 +89,7 @@ def test_near_the_limit_doctor_warns_and_at_the_limit_all_name_max_connections(s
             assert worker.wait() == 2
         assert "MAGIK_CONNECTION_BUDGET" in worker.stderr()
         assert "max_connections" in worker.stderr()
-    until(lambda: not pids(small.dsn(), "web"), what="they have been closed")
+    until(lambda: not pids(small.dsn()), what="they have been closed")
     (found,) = [each for each in answer(url, "doctor")["findings"] if each["name"] == "connections"]
     assert found["severity"] == "ok"
 

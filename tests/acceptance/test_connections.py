@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -17,6 +15,7 @@ from sqlalchemy.orm import sessionmaker
 from tests.jobs.cutting import AfterCut, Between
 from tests.jobs.lasting import Lasting
 from tests.tools.cluster import Cluster
+from tests.tools.counting import LOOKING, counting
 from tests.tools.effects import Effects
 from tests.tools.schema import migrate
 from tests.tools.sessions import pids, terminate
@@ -75,39 +74,13 @@ def small() -> Iterator[Cluster]:
         yield cluster
 
 
-BACKENDS = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> 'looking'"
-
-
-@contextmanager
-def counting(dsn: str, gone: set[int]) -> Iterator[list[int]]:
-    """How many sessions others have, but for those that the test ended itself.
-
-    One counts if it is there twice, a tenth of a second apart: the server takes a moment to see one go.
-    """
-    seen, end = [0], threading.Event()
-
-    def count() -> None:
-        with psycopg.connect(dsn, autocommit=True, application_name="looking") as connection:
-            before = set[int]()
-            while not end.wait(0.1):
-                found = {pid for (pid,) in connection.execute(BACKENDS)}
-                seen[0] = max(seen[0], len((found & before) - gone))
-                before = found
-
-    thread = threading.Thread(target=count)
-    thread.start()
-    yield seen
-    end.set()
-    thread.join()
-
-
 def test_a_worker_never_has_more_connections_than_it_says(small: Cluster) -> None:
     dsn, gone = small.dsn(), set[int]()
-    engine = create_engine(small.url(), connect_args={"application_name": "looking"})
-    with counting(dsn, gone) as seen, WorkerProcess(small.url(), MODULE, concurrency=5) as worker:
+    engine = create_engine(small.url(), connect_args={"application_name": LOOKING})
+    with counting(dsn, "shop") as most, WorkerProcess(small.url(), MODULE, concurrency=5, app_name="shop") as worker:
         worker.wait_ready()
         assert "connections=6" in worker.stderr()
-        until(lambda: seen == [6], what="one a thread, and one for the locks")
+        until(lambda: most["shop"] == 6, what="one a thread, and one for the locks")
         for part in ("locker", "performer", "%", "locker"):
             with OrmSession(engine) as session, session.begin():
                 session.add_all([AfterCut() for _ in range(50)])
@@ -117,7 +90,7 @@ def test_a_worker_never_has_more_connections_than_it_says(small: Cluster) -> Non
             until(lambda: set(pids(dsn, f"{worker.app_name} locker")) - gone, what="a locker again")
         assert worker.terminate() == 0
     engine.dispose()
-    assert seen == [6]
+    assert most["shop"] == 6
 
 
 def test_a_server_that_is_full_is_called_so(small: Cluster) -> None:
@@ -158,12 +131,15 @@ def test_a_pool_that_others_use_is_called_so(database: str) -> None:
 def test_a_server_that_ends_idle_sessions_ends_none_of_a_workers(
     database: str, dsn: str, engine: Engine, effects: Effects, Session: sessionmaker[OrmSession], driver: str
 ) -> None:
-    """A job may compute for long before it writes, and its connection is idle all the while."""
+    """A job may compute for long before it writes, and its connection is idle all the while.
+
+    A session says only with its first statement that it is not to be ended, so it has some time for that.
+    """
     with psycopg.connect(dsn, autocommit=True) as connection:
         name = sql.Identifier(connection.info.dbname)
-        connection.execute(sql.SQL("ALTER DATABASE {} SET idle_session_timeout = '300ms'").format(name))
+        connection.execute(sql.SQL("ALTER DATABASE {} SET idle_session_timeout = '2500ms'").format(name))
     with Session.begin() as session:
-        session.add(Lasting(seconds=1.5))
+        session.add(Lasting(seconds=4))
     url = database.replace("+psycopg:", f"+{driver}:")
     with WorkerProcess(database, "tests.jobs.lasting", database_url=url, concurrency=1) as worker:
         until(lambda: effects.count() and ask(dsn, "SELECT count(*), sum(error_count) FROM magik_jobs") != [(1, 0)], 20)

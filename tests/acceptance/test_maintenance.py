@@ -70,8 +70,8 @@ def test_of_three_workers_one_is_at_it_and_where_it_is_killed_another_goes_on(
             until(lambda worker=worker: looked(held, worker))  # type: ignore[misc]
         (busy,) = at_it(dsn)
         first.kill()
-        until(lambda: [pid for pid in at_it(dsn) if pid != busy], 15)
-        assert len(at_it(dsn)) == 1
+        now_at_it = until(lambda: [pid for pid in at_it(dsn) if pid != busy], 15)  # whose locks go before its session
+        assert len(now_at_it) == 1
         held.execute("SELECT pg_advisory_unlock(42)")
         until(lambda: not rows(held))
         until(lambda: one(held, "SELECT count(*) = 2 FROM magik_job_schedules WHERE last_run_at IS NOT NULL"))
@@ -142,11 +142,12 @@ def test_transactions_that_idle_are_ended_and_no_others(
         stack.enter_context(worker).wait_ready()
         ponders = "SELECT clock_timestamp() - state_change > interval '0.3 s' FROM pg_stat_activity WHERE pid = "
         (pondering,) = until(lambda: pids(dsn, "shop performer", query="SELECT 1"))
+        done = "SELECT count(*) = 3 FROM magik_job_schedules WHERE last_run_at IS NOT NULL AND next_run_at > now()"
+        until(lambda: one(app, done), what="each duty was done once, and nobody was idle yet")
         for connection in (idle, elsewhere):
             connection.execute("SELECT 1")
         busy.pgconn.send_query(b"BEGIN; SELECT pg_sleep(60)")
         until(lambda: one(app, f"{ponders}{pondering}") and one(app, f"{ponders}{idle.info.backend_pid}"))
-        until(lambda: not one(app, "SELECT count(*) FROM magik_job_schedules WHERE next_run_at < now()"))
         app.execute(ADVANCED.encode())
         worker.wait_log("event=idle_transaction_ended .*application=idle")
         until(lambda: not pids(dsn, "idle"))

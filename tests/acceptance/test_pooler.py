@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.orm import Session as OrmSession
 
-from tests.jobs.lasting import Lasting
+from magik_sa import Job
+from tests.jobs.lasting import Lasting, LastingUntilGo
 from tests.tools.effects import Effects
 from tests.tools.pooler import NEEDED, Pooler, PoolMode
 from tests.tools.proxy import Proxy
@@ -26,7 +27,7 @@ REFUSED = 2
 pytestmark = NEEDED
 
 
-def add(url: str, *jobs: Lasting) -> None:
+def add(url: str, *jobs: Job) -> None:
     """Add jobs by way of `url`; psycopg's prepared statements would not survive a transaction pooler."""
     engine = create_engine(url, connect_args={"prepare_threshold": None})
     with OrmSession(engine) as session, session.begin():
@@ -68,11 +69,13 @@ def test_a_locking_connection_behind_such_a_pooler_is_refused(database: str) -> 
 
 
 def expect_to_work(worker: WorkerProcess, url: str, app: psycopg.Connection[Any], dsn: str, effects: Effects) -> None:
-    """It is woken, runs jobs, heals a lost locking connection, and drains."""
+    """It is woken, runs jobs, heals a lost locking connection while they run, and drains."""
     worker.wait_ready()
-    add(url, *(Lasting(seconds=0.3) for _ in range(4)))
+    add(url, *(LastingUntilGo() for _ in range(4)))
     until(lambda: effects.count() == 2, what="two jobs run")
     assert terminate(dsn, f"{worker.app_name} locker")
+    worker.wait_log("event=locking_connection_back kept=2 superseded=0", 20)
+    app.execute("CREATE TABLE go ()")
     until(lambda: app.execute("SELECT count(*) FROM magik_jobs").fetchone() == (0,), what="all jobs are done")
     until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, 5, what="no job is locked")
     assert (effects.count(), effects.finished()) == (4, 4)
@@ -137,8 +140,8 @@ def test_a_session_that_the_pooler_has_given_to_somebody_else_is_not_ended(
         url = make_url(between.url).set(port=proxy.port).render_as_string(hide_password=False)
         with WorkerProcess(database, LASTING, concurrency=1, locking_url=url) as worker, ExitStack() as stack:
             worker.wait_ready()
-            add(database, Lasting(seconds=2))
-            until(lambda: effects.count() == 1, what="a job runs")
+            add(database, LastingUntilGo())
+            until(begun(app, 1), what="a job runs, and the locking connection says nothing more of it")
             ((ours,),) = app.execute(SESSION).fetchall()
             held = stack.enter_context(closing(connect(between.url)))  # the other of the two
             with ThreadPoolExecutor(1) as thread:
@@ -151,6 +154,7 @@ def test_a_session_that_the_pooler_has_given_to_somebody_else_is_not_ended(
             held.close()
             worker.wait_log("event=locking_connection_back kept=1 superseded=0")
             assert pid(shop) == ours
+            app.execute("CREATE TABLE go ()")
             until(lambda: app.execute("SELECT count(*) FROM magik_jobs").fetchone() == (0,), what="the job is done")
             assert worker.terminate() == 0
     assert effects.count() == 1

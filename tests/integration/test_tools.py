@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -167,6 +168,18 @@ def test_a_taken_port_is_exchanged_for_a_free_one() -> None:
     with socket.create_server(("127.0.0.1", cluster.port)) as other, cluster:
         assert cluster.port != other.getsockname()[1]
         assert cluster.execute("SELECT 1") == [(1,)]
+
+
+def test_a_server_that_was_up_waits_for_its_port_as_others_know_it() -> None:
+    with Cluster() as cluster:
+        port = cluster.port
+        cluster.stop()
+        with socket.create_server((cluster.host, port)) as other:
+            frees = threading.Timer(1, other.close)
+            frees.start()
+            cluster.start()
+        frees.join()
+        assert cluster.port == port
 
 
 @pytest.fixture(scope="module")
@@ -346,6 +359,25 @@ def test_refusing_leaves_open_connections_alone_and_ends_on_the_same_port(proxy:
         proxy.accept()
         assert proxy.port == port
         through(proxy, database).close()
+
+
+def test_who_was_let_in_and_not_led_on_when_it_was_refused_is_cut_too(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_in, refused, connect = threading.Event(), threading.Event(), socket.create_connection
+
+    def late(*where: Any, **how: Any) -> socket.socket:
+        let_in.set()
+        refused.wait(20)
+        return connect(*where, **how)
+
+    monkeypatch.setattr(socket, "create_connection", late)
+    with connect(("127.0.0.1", proxy.port), timeout=20) as client:
+        assert let_in.wait(20)
+        proxy.refuse()
+        assert proxy.cut() == 0
+        refused.set()
+        assert client.recv(1) == b""
 
 
 def answer(connection: psycopg.Connection[tuple[object, ...]]) -> tuple[threading.Thread, list[object]]:

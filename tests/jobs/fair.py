@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import time
 from functools import cache
@@ -38,10 +39,13 @@ def starts(file: Path) -> list[Start]:
 
 
 class Fair(Job, policy="system"):
-    """Leaves its start, and lasts."""
+    """Leaves its start, and lasts; one that `freezes` stops its worker until somebody lets it go on."""
 
     seconds: Mapped[float] = arg(default=0.02)
+    freezes: Mapped[bool] = arg(default=False)
 
     def perform(self, session: Session) -> None:
         os.write(_file(), RECORD.pack(self.id.bytes, time.monotonic()))
+        if self.freezes:
+            os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(self.seconds)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 
+import psycopg
 from sqlalchemy import text
 from sqlalchemy.orm import Mapped, Session
 
 from magik_sa import Job, arg
 from tests.tools.effects import effect
+from tests.tools.waiting import until
+from tests.tools.workers import dsn_of
 
 
 class Lasting(Job, policy="system"):
@@ -19,6 +23,15 @@ class Lasting(Job, policy="system"):
     def perform(self, session: Session) -> None:
         with effect(self):
             time.sleep(self.seconds)
+
+
+class LastingUntilGo(Job, policy="system"):
+    """Lasts until there is a table `go`; may ask by way of any pooler."""
+
+    def perform(self, session: Session) -> None:
+        with effect(self), psycopg.connect(dsn_of(os.environ["MAGIK_DATABASE_URL"]), autocommit=True) as own:
+            own.prepare_threshold = None
+            until(lambda: own.execute("SELECT to_regclass('go')").fetchone() != (None,), 60, every=0.05)
 
 
 class LastingInSession(Job, policy="system"):

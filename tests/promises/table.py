@@ -154,7 +154,7 @@ LINES: Final = (
         "whoever has raised its flag looks once more",
         "without_the_second_look",
         f"{WAKE}test_a_job_added_between_the_look_and_the_flag_is_found_by_the_second_look[yes]",
-        r"NotInTime: not within 2 s: the job runs",
+        r"NotInTime: not within \d+ s: the job runs",
     ),
     Line(
         "4, wake-up",
@@ -226,7 +226,7 @@ LINES: Final = (
         "a claim looks for priorities that are new",
         "without_the_gaps",
         f"{FAIR}test_an_urgent_job_is_started_before_all_that_is_not_about_to_start",
-        r"assert \d+ <= 5",
+        r"assert \d+ <= 7",
     ),
     Line(
         "8",

@@ -61,11 +61,11 @@ def main() -> None:
     show(["---"] * len(HEAD))
     with house(told.concurrency) as at:
         at.work(told.concurrency * 20)
-        show(row("the start", at.held(), "", "", ""))
+        show(row("the start", at.rest(), "", "", ""))
         for number in range(1, 4):
             seconds, asked = at.flood(told.notes)
             worked = at.work(told.jobs)
-            found.append(at.held())
+            found.append(at.rest())
             show(row(f"round {number}", found[-1], f"{seconds:.1f}", asked, f"{worked:.0f}"))
     grown = found[2].process.rss - found[1].process.rss
     same = found[2].countable == found[1].countable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
@@ -12,7 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from magik_sa import bulk_enqueue
-from tests.jobs.burst import Burst, BurstFails
+from tests.jobs.burst import Burst, BurstCounts, BurstFails, counted
 from tests.jobs.lasting import Lasting
 from tests.jobs.waking import Woken
 from tests.tools import process
@@ -51,9 +52,10 @@ SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements(false) s
 
 
 class Held(NamedTuple):
-    """What a worker that has nothing to do holds: here, and on the server."""
+    """What a worker that has nothing to do holds: here, and on the server. `blocks` are those of memory in use."""
 
     process: process.Held
+    blocks: int
     connections: int
     locks: int
     notes: int
@@ -103,12 +105,12 @@ class House:
             connection.execute(FLOOD.format(notes=notes).encode())
         return time.monotonic() - begun, self.asked() - before
 
-    def trickle(self, notes: int, queue: str = "default") -> int:
-        """As many one by one, slow enough for each to be heard alone; the statements that the worker has sent."""
-        before = self.asked()
+    def trickle(self, notes: int, queue: str = "default") -> tuple[float, int]:
+        """As many one by one, slow enough for each to be heard alone."""
+        before, begun = self.asked(), time.monotonic()
         for _ in range(notes):
             self._other.execute("SELECT pg_notify('magik_' || 'magik_jobs'::regclass::oid, %s)", [queue])
-        return self.asked() - before
+        return time.monotonic() - begun, self.asked() - before
 
     def occupy(self, threads: int) -> None:
         """Jobs that last for a minute, for so many threads."""
@@ -125,16 +127,27 @@ class House:
         started = "SELECT extract(epoch FROM started) FROM effects WHERE job_id = %s"
         return float(until(lambda: self._one(started, id), 30)) - committed
 
-    def rest(self) -> None:
-        """Wait until all is done, and all that was held for it is given back."""
-        until(lambda: self._one("SELECT count(*) FROM magik_jobs") == 0, REST_WITHIN, 0.1, "no job is left")
-        until(lambda: (held := self.held()).notes == 0 and held.locks == 1, 30, what="only the flag is held")
+    def rest(self) -> Held:
+        """Wait until all is done, and all that was held for it is given back; what the worker holds then.
 
-    def held(self) -> Held:
-        """What the worker holds now."""
+        In the middle of a statement, as it has one now and then, it would hold the locks of that.
+        """
+        self._finish()
+        with Session(self.engine) as session, session.begin():
+            session.add(counts := BurstCounts())
+            file = counted(Path(self.worker.env["BURST_FILE"]), counts.id)
+        self._finish()
+        blocks = int(file.read_text())
+        return until(lambda: self._at_rest(blocks), 30, what="only the flag is held")
+
+    def _finish(self) -> None:
+        until(lambda: self._one("SELECT count(*) FROM magik_jobs") == 0, REST_WITHIN, 0.1, "no job is left")
+
+    def _at_rest(self, blocks: int) -> Held | None:
         left = self._other.execute(LEFT, {"app": f"{self.worker.app_name}%"}).fetchone()
         assert left is not None
-        return Held(process.held(self.worker.pid), *map(int, left))
+        held = Held(process.held(self.worker.pid), blocks, *map(int, left))
+        return held if (held.notes, held.locks) == (0, 1) else None
 
     def _one(self, query: str, *values: object) -> float:
         row = self._other.execute(query.encode(), values).fetchone()

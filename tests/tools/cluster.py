@@ -88,7 +88,7 @@ class Cluster:
         self.settings: dict[str, str | int] = {**FAST, **preloaded(self.binaries), **(settings or {})}
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
-        self._killed = False
+        self._killed = self._was_up = False
 
     def __enter__(self) -> Self:
         try:
@@ -114,7 +114,8 @@ class Cluster:
             except TryAgain as error:
                 if time.monotonic() > deadline:
                     raise
-                self.port = free_port() if "could not bind" in str(error) else self.port
+                if "could not bind" in str(error) and not self._was_up:  # those who know the port wait for it
+                    self.port = free_port()
 
     def stop(self, mode: Mode = "fast", timeout: float = 60.0) -> None:
         """Stop the server as ``pg_ctl stop -m mode`` does; the data stay."""
@@ -224,7 +225,7 @@ class Cluster:
             )
         try:
             until(self._ready, timeout, every=0.02, what="server ready")
-            self._killed = False
+            self._killed, self._was_up = False, True
         except BaseException as error:
             self._give_up(self.read_log()[before:], error)
 

@@ -24,3 +24,8 @@ def held(pid: int) -> Held:
 
 
 NAMES = ("VmRSS", "VmHWM", "Threads")
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether this process was stopped by a signal, and not let go on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

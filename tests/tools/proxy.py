@@ -94,8 +94,9 @@ class Proxy:
 
     def refuse(self) -> None:
         """Refuse new connections."""
-        if self._listener is not None:
+        with self._lock:
             listener, self._listener = self._listener, None
+        if listener is not None:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept()
             listener.close()
@@ -139,9 +140,10 @@ class Proxy:
         with contextlib.suppress(OSError):  # closed: no more to come
             while True:
                 client, _ = listener.accept()
-                self._connect(client)
+                self._connect(listener, client)
 
-    def _connect(self, client: socket.socket) -> None:
+    def _connect(self, listener: socket.socket, client: socket.socket) -> None:
+        """It is open from now on, unless nobody is let in any more: then a `cut` that follows would not know of it."""
         try:
             server = socket.create_connection(self.target, timeout=10)
         except OSError:
@@ -151,4 +153,8 @@ class Proxy:
         for end in (client, server):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
-            self._links.append(Link(self, client, server, silent=self._silent_for_new))
+            if self._listener is listener:
+                self._links.append(Link(self, client, server, silent=self._silent_for_new))
+                return
+        for end in (client, server):
+            end.close()
