@@ -21,6 +21,7 @@ from .columns import delay_of
 from .errors import EnqueueError
 from .job import OPTIONS, Job, declared
 from .sealed import SealedText
+from .storable import invalid
 from .unnest import INSERT_ALIKE, parameters_alike, row_of
 from .uuid7 import uuid7
 
@@ -95,6 +96,8 @@ class Alike:
         for name in sorted(given.keys() & OPTIONS):
             raise refused(_place(position), f"has {name}, which is said for all: bulk_enqueue(…, {name}=…)")
         try:
+            if "self" in given:  # which Python would take for another thing
+                raise invalid("self", f"{self._cls.__magik__.name} has no such argument")
             return self._cls(**given, **self._options)
         except EnqueueError as error:
             raise at(_place(position), error) from None

@@ -22,6 +22,7 @@ from .chunk import Given, ask_for_moments, at, chunks, insert, iterated, refused
 from .enqueue import UnknownJob, repeats
 from .errors import EnqueueError
 from .job import REPEAT, Job
+from .named import named
 from .unnest import INSERT, parameters, row_of
 from .writing import connection_of, session_of
 
@@ -40,6 +41,7 @@ def bulk_enqueue(
     run_at: datetime | ColumnElement[datetime] | None = None,
     delay: str | timedelta | None = None,
 ) -> int: ...
+@named
 def bulk_enqueue(
     session: Session | scoped_session[Any],
     jobs: Iterable[Job] | type[Job],

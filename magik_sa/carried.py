@@ -12,6 +12,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
 
+from .storable import invalid
+
 try:
     _trace: Any = import_module("opentelemetry.trace.propagation.tracecontext").TraceContextTextMapPropagator()
 except ImportError:  # without OpenTelemetry no trace travels
@@ -21,8 +23,14 @@ context: Final[ContextVar[Mapping[str, Any]]] = ContextVar("magik_sa.context", d
 
 
 def carried() -> dict[str, Any] | None:
-    """A copy of the context as it is here and now, with the W3C `traceparent` if there is one; None if it is empty."""
-    copy = dict(context.get())
+    """A copy of the context as it is here and now, with the W3C `traceparent` if there is one; None if it is empty.
+
+    Raises ``MAGIK_ARGS_INVALID`` for a context that is no mapping.
+    """
+    here: object = context.get()
+    if not isinstance(here, Mapping):
+        raise invalid("context", f"is a {type(here).__name__} and no mapping")
+    copy = dict(here)
     if _trace is not None:
         _trace.inject(copy)
     return copy or None

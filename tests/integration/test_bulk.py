@@ -538,6 +538,7 @@ WRONG_ARGUMENTS: dict[str, tuple[Any, str, str]] = {
     "missing": ({}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: is missing"),
     "unknown": ({"to": "a", "wieght": 1}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: wieght: .*did you mean weight\?"),
     "wrong": ({"to": 3}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: "),
+    "self": ({"to": "a", "self": 1}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: self: .* has no such argument"),
     "too wide": ({"to": "a", "weight": 2**63}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: weight: .*64 bits"),
     "too large": ({"to": "x" * 262_144}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: .* at most 262144 are allowed"),
     "NUL": ({"to": "\0"}, "MAGIK_ARGS_INVALID", r"arguments\[2\]: to: .*NUL"),

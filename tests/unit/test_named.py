@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from magik_sa import DeclarationError, Retries, Schedule, arg
+from magik_sa import DeclarationError, Retries, Schedule, arg, bulk_enqueue
 from magik_sa.named import named
 
-MADE: dict[str, Any] = {"Retries": Retries, "Schedule": Schedule, "arg": arg}
+MADE: dict[str, Any] = {"Retries": Retries, "Schedule": Schedule, "arg": arg, "bulk_enqueue": bulk_enqueue}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,7 @@ MADE: dict[str, Any] = {"Retries": Retries, "Schedule": Schedule, "arg": arg}
         ("Schedule", "timezone", "there is no such option; did you mean zone?"),
         ("Schedule", "_zone", "there is no such option; did you mean zone?"),
         ("arg", "defualt", "there is no such option; did you mean default?"),
+        ("bulk_enqueue", "delya", "there is no such option; did you mean delay?"),
     ],
 )
 def test_a_misspelt_option_is_named_with_what_was_meant(name: str, word: str, said: str) -> None:
