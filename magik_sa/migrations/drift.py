@@ -18,7 +18,7 @@ from ..names import quoted
 
 TABLE: Final = re.compile(r"CREATE (?:UNLOGGED )?TABLE \{schema\}(\w+) \(\n(.*?)\n\)", re.DOTALL)
 INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+) ON")
-FUNCTION: Final = re.compile(r"CREATE FUNCTION \{schema\}(\w+)\(\).*\$magik\$(.*)\$magik\$", re.DOTALL)
+FUNCTION: Final = re.compile(r"CREATE FUNCTION \{schema\}(\w+)\([^)]*\).*\$magik\$(.*)\$magik\$", re.DOTALL)
 TRIGGER: Final = re.compile(r"CREATE TRIGGER (\w+) .* ON \{schema\}(\w+)")
 
 # All there is of ours, in one look: a part is known by its kind, its table (or none) and its name. `state` is what else
@@ -106,7 +106,7 @@ def _read(statement: str) -> Iterator[Part]:
     elif found := TRIGGER.search(statement):
         yield Part("trigger", found[1], sql, table=found[2])
     elif found := FUNCTION.search(statement):
-        yield Part("function", found[1], sql, state=found[2])
+        yield Part("function", found[1], sql, state=found[2].format(schema=prefix()))
 
 
 def _lines(table: str, body: str) -> Iterator[Part]:
