@@ -31,7 +31,7 @@ from .version import CHANGED_HANDS, KEPT
 OFFERED: Final = """
 SELECT coalesce(has_function_privilege(to_regprocedure(%(name)s), 'EXECUTE'), false)"""
 SIGNATURE: Final = "{name}(uuid, integer, boolean)"
-WITHDRAWN: Final = {"42883", "42501"}  # since then: no such function, or no right to it
+WITHDRAWN: Final = {"42883", "42501", "42P01"}  # since then: no such function, no right to it, not where its table is
 
 
 class OneExchange:

@@ -77,6 +77,12 @@ def test_nothing_is_missing_after_a_migration(connection: Connection) -> None:
             "CREATE OR REPLACE FUNCTION magik_jobs_added() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'",
             "function magik_jobs_added (changed)",
         ),
+        ("DROP FUNCTION magik_jobs_ended", "function magik_jobs_ended (missing)"),
+        (
+            "CREATE OR REPLACE FUNCTION magik_jobs_ended(its_id uuid, its_version integer, keep boolean) RETURNS void"
+            " LANGUAGE plpgsql AS 'BEGIN END'",
+            "function magik_jobs_ended (changed)",
+        ),
         (
             "DROP FUNCTION magik_jobs_added CASCADE",
             "function magik_jobs_added (missing), trigger magik_jobs_added (missing)",
