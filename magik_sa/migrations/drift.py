@@ -41,7 +41,8 @@ UNION ALL
 SELECT 'trigger', '', tgname, CASE tgenabled WHEN 'D' THEN 'disabled' ELSE '' END
   FROM ours JOIN pg_trigger ON tgrelid = ours.oid
 UNION ALL
-SELECT 'function', '', proname, replace(prosrc, home.id::regnamespace || '.', '') FROM pg_proc, home WHERE pronamespace = home.id AND proname LIKE 'magik%'"""
+SELECT 'function', '', proname, replace(prosrc, home.id::regnamespace || '.', '')
+  FROM pg_proc, home WHERE pronamespace = home.id AND proname LIKE 'magik%'"""
 
 
 @dataclass(frozen=True)
