@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy import ColumnElement, Delete, Update, bindparam, delete, inspect, update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -20,6 +21,7 @@ from .errors import RunError
 from .failure import cut, describe, headline, sqlstate
 from .job_session import Run, fresh_session
 from .logs import say
+from .one_exchange import OneExchange, is_kept, is_superseded
 from .outcome import Discard, Outcome, Snooze, Superseded
 from .recording import (
     AT_ONCE,
@@ -29,6 +31,7 @@ from .recording import (
     NEXT_VERSION,
     expect_changed,
     failed,
+    kept,
     record,
     text_of,
     writable,
@@ -59,18 +62,25 @@ def finish(run: Run, session: Session) -> Outcome:
         run.fence.ending = True
         session.commit()
     else:
-        _end(run, session, GONE if type(run.job).__magik__.keep is None else KEPT)
+        _expect_open(run, session)
+        keep = type(run.job).__magik__.keep is not None
+        if run.in_one is not None and run.in_one.fits(run.connection, session):
+            _end_in_one(run, session, run.in_one, keep=keep)
+        else:
+            _end(run, session, KEPT if keep else GONE)
     return Outcome.FINISHED
 
 
 def snooze(run: Run, session: Session, asked: Snooze) -> Outcome:
     """The job's work is committed, and its row is due again later. No try is used up."""
+    _expect_open(run, session)
     _end(run, session, OURS.values(run_at=_later(run, asked.delay), version=NEXT_VERSION))
     return Outcome.SNOOZED
 
 
 def discard(run: Run, session: Session, asked: Discard) -> Outcome:
     """The job's work is committed, and its row is a dead letter by its own wish."""
+    _expect_open(run, session)
     told = writable(text_of(run, asked), connection_of(session))
     values = {"last_error": told, "failed_at": MOMENT, "expired_at": MOMENT}
     _end(run, session, OURS.values(**values, version=NEXT_VERSION))
@@ -81,7 +91,6 @@ def discard(run: Run, session: Session, asked: Discard) -> Outcome:
 
 
 def _end(run: Run, session: Session, statement: Delete | Update) -> None:
-    _expect_open(run, session)
     run.fence.ending = True
     mine = {"its_id": run.claimed.id, "its_version": run.fence.pending}
     connection = connection_of(session)
@@ -89,7 +98,26 @@ def _end(run: Run, session: Session, statement: Delete | Update) -> None:
         expect_changed(connection, *MINE, **mine)
         raise Superseded
     release(session)
-    session.expire_on_commit = False  # it ends with this one
+    _commit(session)
+
+
+def _end_in_one(run: Run, session: Session, way: OneExchange, *, keep: bool) -> None:
+    """The same where the row's end is the first half of the COMMIT."""
+    run.fence.ending = True
+    try:
+        with way.commits(run.connection, run.claimed.id, lambda: run.fence.pending, keep=keep):
+            _commit(session)
+    except DBAPIError as error:
+        if is_superseded(error):
+            raise Superseded from None
+        if is_kept(error):
+            raise kept() from None
+        raise
+
+
+def _commit(session: Session) -> None:
+    """The last one of the run, and of its Session."""
+    session.expire_on_commit = False
     session.commit()
 
 

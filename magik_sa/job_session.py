@@ -21,6 +21,7 @@ from .failure import headline
 from .fence import Fence
 from .job import Job, class_of
 from .logs import say
+from .one_exchange import OneExchange
 from .timeout import Limits
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class Run:
     using: Callable[[], None] = lambda: None  # called when the job first uses that Connection
     renew: Callable[[], None] = lambda: None  # has `take` connect anew, where the connection is the thread's own
     lost: Callable[[], bool] = lambda: False  # whether the job's lock is known to be somebody else's
+    in_one: OneExchange | None = None  # with its commit, where that can be
     together: bool = False  # whether its end, if it wrote nothing, may be left to be written with those of others
     connection: Connection = field(init=False)  # as it was last taken
     fence: Fence = field(init=False)

@@ -67,7 +67,12 @@ def expect_changed(connection: Connection, *mine: ColumnElement[bool], **values:
     Raises `RunError` ``MAGIK_ROW_KEPT`` then.
     """
     if connection.execute(STILL.where(*mine), values).first() is not None:
-        raise RunError("MAGIK_ROW_KEPT", "The server did not write to the job's row, and did not say why.")
+        raise kept()
+
+
+def kept() -> RunError:
+    """The row stands there as it was, though it was told to go, or to say how its run ended."""
+    return RunError("MAGIK_ROW_KEPT", "The server did not write to the job's row, and did not say why.")
 
 
 def failed(run: Run, error: BaseException) -> dict[str, Any]:

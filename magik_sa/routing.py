@@ -18,6 +18,7 @@ from .writing import WRITING
 _OWN: Final = "magik_connection"
 _USED: Final = "magik_used"
 _USING: Final = "magik_using"
+_ELSEWHERE: Final = "magik_elsewhere"
 
 
 class Registry(scoped_session[Session]):
@@ -52,6 +53,11 @@ def is_used(session: Session) -> bool:
     return _USED in session.info
 
 
+def is_elsewhere(session: Session) -> bool:
+    """Whether it has begun a transaction on another connection than its own, too."""
+    return _ELSEWHERE in session.info
+
+
 def move(session: Session, connection: Connection) -> None:
     """Have it go on with another Connection; it is in no transaction."""
     session.info[_OWN] = connection
@@ -69,9 +75,11 @@ def _use(session: Session) -> None:
             using()
 
 
-def _begun(session: Session, _: Any, __: Any) -> None:
+def _begun(session: Session, _: Any, connection: Connection) -> None:
     """On a connection that was named in the call, as bind_arguments can, nobody has asked."""
     _use(session)
+    if connection is not session.info.get(_OWN):
+        session.info[_ELSEWHERE] = True
 
 
 def _routed_class(application: type[Session]) -> type[Session]:

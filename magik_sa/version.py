@@ -12,6 +12,10 @@ from sqlalchemy import Column, ColumnElement, case
 
 LAST: Final = 2**31 - 1
 
+# SQLSTATEs of our own, of a write that has met no row: it is of another version by now, or it is not and stays.
+CHANGED_HANDS: Final = "MGK01"
+KEPT: Final = "MGK02"
+
 
 def following(version: int | None) -> int:
     """The version after this one; of a row that is not there yet, the first."""

@@ -18,7 +18,8 @@ from ..names import quoted
 
 TABLE: Final = re.compile(r"CREATE (?:UNLOGGED )?TABLE \{schema\}(\w+) \(\n(.*?)\n\)", re.DOTALL)
 INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+) ON")
-FUNCTION: Final = re.compile(r"CREATE FUNCTION \{schema\}(\w+)\(\).*\$magik\$(.*)\$magik\$", re.DOTALL)
+FUNCTION: Final = re.compile(r"CREATE FUNCTION (?:\{schema\}|%1\$s\.)(\w+)\([^)]*\).*\$magik\$(.*)\$magik\$", re.DOTALL)
+HOME: Final = "%1$s."  # of a body, the schema that it was made in, which is left out of what is compared
 TRIGGER: Final = re.compile(r"CREATE TRIGGER (\w+) .* ON \{schema\}(\w+)")
 
 # All there is of ours, in one look: a part is known by its kind, its table (or none) and its name. `state` is what else
@@ -40,7 +41,8 @@ UNION ALL
 SELECT 'trigger', '', tgname, CASE tgenabled WHEN 'D' THEN 'disabled' ELSE '' END
   FROM ours JOIN pg_trigger ON tgrelid = ours.oid
 UNION ALL
-SELECT 'function', '', proname, prosrc FROM pg_proc, home WHERE pronamespace = home.id AND proname LIKE 'magik%'"""
+SELECT 'function', '', proname, replace(prosrc, home.id::regnamespace || '.', '')
+  FROM pg_proc, home WHERE pronamespace = home.id AND proname LIKE 'magik%'"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _read(statement: str) -> Iterator[Part]:
     elif found := TRIGGER.search(statement):
         yield Part("trigger", found[1], sql, table=found[2])
     elif found := FUNCTION.search(statement):
-        yield Part("function", found[1], sql, state=found[2])
+        yield Part("function", found[1], sql, state=found[2].replace(HOME, ""))
 
 
 def _lines(table: str, body: str) -> Iterator[Part]:

@@ -20,7 +20,7 @@ Part = tuple[str, str]  # its kind and its name
 IS_THERE: Final = {
     "table": "SELECT to_regclass(:place || :name) IS NOT NULL",
     "index": "SELECT to_regclass(:place || :name) IS NOT NULL",
-    "function": "SELECT to_regprocedure(:place || :name || '()') IS NOT NULL",
+    "function": "SELECT to_regproc(:place || :name) IS NOT NULL",
     "trigger": """SELECT EXISTS (SELECT FROM pg_trigger
                    WHERE tgname = :name AND tgrelid IN (to_regclass(:place || 'magik_jobs'),
                                                            to_regclass(:place || 'magik_queues')))""",

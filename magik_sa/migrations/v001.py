@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ..home import located
+from ..version import CHANGED_HANDS, KEPT, LAST
 
 if TYPE_CHECKING:
     from alembic.operations import Operations
@@ -245,6 +246,32 @@ ON_PAUSE: Final = """
 CREATE TRIGGER magik_queues_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {schema}magik_queues
     FOR EACH STATEMENT EXECUTE FUNCTION {schema}magik_queues_changed()"""
 
+# The end of a run's row, to be sent with the COMMIT behind it: it raises where it has written nothing, and then the
+# server does not look at the COMMIT. Two conditions of our own: the row is another run's by now, or it is not and a
+# trigger or a policy has kept it. It names the table with its schema, which is asked for here: the search_path that it
+# is called with need not be this one.
+ENDED: Final = f"""
+DO $do$ BEGIN EXECUTE format($sql$
+CREATE FUNCTION %1$s.magik_jobs_ended(its_id uuid, its_version integer, keep boolean) RETURNS void
+LANGUAGE plpgsql AS $magik$
+BEGIN
+  IF keep THEN
+    UPDATE %1$s.magik_jobs SET finished_at = statement_timestamp(),
+           version = CASE WHEN version = {LAST} THEN 1 ELSE version + 1 END
+     WHERE id = its_id AND version = its_version;
+  ELSE
+    DELETE FROM %1$s.magik_jobs WHERE id = its_id AND version = its_version;
+  END IF;
+  IF NOT FOUND THEN
+    IF EXISTS (SELECT FROM %1$s.magik_jobs WHERE id = its_id AND version = its_version) THEN
+      RAISE 'the row was not written' USING ERRCODE = '{KEPT}';
+    END IF;
+    RAISE 'the row is not this run''s any more' USING ERRCODE = '{CHANGED_HANDS}';
+  END IF;
+END
+$magik$
+$sql$, (SELECT typnamespace::regnamespace FROM pg_type WHERE oid = pg_typeof(NULL::{{schema}}magik_jobs))); END $do$"""
+
 TABLES: Final = (JOBS, CLAIM, KEY, FINISHED, EXPIRED, SCHEDULES, QUEUES, CLAIMS, WORKERS, EFFECTS, SCHEMA)
 
 # Everything by its name: what to look for where it is asked whether the tables are whole.
@@ -259,7 +286,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
         "magik_schema",
     ),
     "index": ("magik_jobs_claim", "magik_jobs_key", "magik_jobs_finished", "magik_jobs_expired"),
-    "function": ("magik_jobs_added", "magik_jobs_changed", "magik_queues_changed"),
+    "function": ("magik_jobs_added", "magik_jobs_changed", "magik_queues_changed", "magik_jobs_ended"),
     "trigger": ("magik_jobs_added", "magik_jobs_changed", "magik_queues_changed"),
 }
 
@@ -271,7 +298,7 @@ def statements() -> Iterator[str]:
         flag = FLAG_KEY_SQL.format(table="TG_RELID", queue="due")
         yield WAKE.format(schema="{schema}", verb=verb, queues=queues, flag=flag)
         yield trigger
-    yield from (PAUSES, ON_PAUSE)
+    yield from (PAUSES, ON_PAUSE, ENDED)
 
 
 def upgrade(op: Operations) -> None:
@@ -285,4 +312,4 @@ def downgrade(op: Operations) -> None:
     for name in reversed(PARTS["table"]):
         op.execute(located("DROP TABLE {schema}{name}", name=name))
     for name in PARTS["function"]:
-        op.execute(located("DROP FUNCTION {schema}{name}()", name=name))
+        op.execute(located("DROP FUNCTION {schema}{name}", name=name))

@@ -15,6 +15,7 @@ from ..job import class_of
 from ..job_session import Run
 from ..lent import Lent
 from ..logs import say
+from ..one_exchange import OneExchange
 from ..outcome import Outcome
 from ..run import run
 from ..timeout import Limits
@@ -35,10 +36,11 @@ class Performer(threading.Thread):
         sessions: scoped_session[Session],
         stop: threading.Event,
         limits: Limits,
+        in_one: OneExchange,
     ) -> None:
         super().__init__(name=f"magik-performer-{number}", daemon=True)
         self._locker, self._engine, self._sessions, self._end = locker, engine, sessions, stop
-        self._limits = limits
+        self._limits, self._in_one = limits, in_one
         self._pause = 0.0
 
     def run(self) -> None:
@@ -107,5 +109,6 @@ class Performer(threading.Thread):
             using=lent.lend,
             renew=lent.renew,
             lost=lost,
+            in_one=self._in_one,
             together=together,
         )

@@ -16,6 +16,7 @@ from sqlalchemy import URL
 from ..boot import Booted, boot
 from ..errors import BootError, BootRefused, MagikError, WorkerError
 from ..logs import say
+from ..one_exchange import OneExchange
 from ..pruning import kept
 from ..sessions import UNLIMITED, Sessions, room
 from ..settings import Settings, read, schema
@@ -109,8 +110,9 @@ class Worker:
         scheduler.write()
         self.scheduler = scheduler if self.booted.timetable else None
         self.locker = Locker(_assignment(self.booted))
+        in_one = OneExchange(place.engine)
         self.performers = [
-            Performer(n + 1, self.locker, place.engine, place.sessions, self._stop, limits)
+            Performer(n + 1, self.locker, place.engine, place.sessions, self._stop, limits, in_one)
             for n in range(self.settings.concurrency)
         ]
         self.maintenance = Maintenance(_upkeep(self.booted)) if self.settings.maintenance else None

@@ -13,9 +13,9 @@ from sqlalchemy.orm import sessionmaker
 
 from magik_sa import DeclarationError, around, around_perform
 from magik_sa.outcome import Outcome
-from tests.integration.test_run import Bench, add, notes, rows
 from tests.jobs.around import Inside, request
 from tests.jobs.idle_hands import Alone
+from tests.tools.bench import Bench, add, notes, rows
 
 Session = sessionmaker[OrmSession]
 

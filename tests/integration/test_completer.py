@@ -16,6 +16,7 @@ from magik_sa.claim import Busy, Claimed, Claims
 from magik_sa.completing import complete
 from magik_sa.job import declared
 from magik_sa.job_session import Run, for_runs
+from magik_sa.one_exchange import OneExchange
 from magik_sa.outcome import Outcome
 from magik_sa.routing import Registry
 from magik_sa.run import run
@@ -66,7 +67,9 @@ SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)
 class House:
     """Claims jobs, runs them, and ends together what wrote nothing, as a worker's threads do between them."""
 
-    def __init__(self, dsn: str, engine: Engine, app: psycopg.Connection[Any]) -> None:
+    def __init__(
+        self, dsn: str, engine: Engine, app: psycopg.Connection[Any], in_one: OneExchange | None = None
+    ) -> None:
         self.app, self.engine = app, engine
         self.locking = connect_locking(dsn, "house")
         self.names = names.find(self.locking, None)
@@ -74,6 +77,7 @@ class House:
         self.claims = Claims(self.locking, self.names, owner, "house")
         self.sessions = for_runs(Registry(sessionmaker(engine)))
         self.completer = Completer()
+        self.in_one = in_one
 
     def add(self, *jobs: Job) -> None:
         with OrmSession(self.engine) as session, session.begin():
@@ -85,7 +89,8 @@ class House:
     def run(self, claimed: Claimed) -> Outcome:
         with self.engine.connect() as connection:
             together = self.completer.takes(claimed)
-            outcome = run(Run(claimed, lambda: connection, self.sessions, lambda: False, together=together))
+            this = Run(claimed, lambda: connection, self.sessions, lambda: False, in_one=self.in_one, together=together)
+            outcome = run(this)
         if outcome is Outcome.PERFORMED:
             self.completer.add(Ended(claimed, outcome))
         return outcome
@@ -226,10 +231,12 @@ def test_a_table_that_is_locked_is_no_fault_of_the_rows(house: House, dsn: str) 
         ("UPDATE OR DELETE", "reads", Outcome.UNRECORDED, ("", 0)),
     ],
 )
+@pytest.mark.parametrize("with_its_commit", [True, False])
 def test_a_run_whose_row_the_server_keeps_without_a_word_has_failed(
-    house: House, at: str, how: str, outcome: Outcome, left: tuple[str, int]
+    house: House, at: str, how: str, outcome: Outcome, left: tuple[str, int], with_its_commit: bool
 ) -> None:
     """Nobody else has the job: taken for superseded it would run again at once, and for ever."""
+    house.in_one = OneExchange(house.engine) if with_its_commit else None
     house.app.execute(TRIGGER.format(at=at, does="NULL").encode())
     assert house.perform(Touched(how=how, priority=7)) == [outcome]
     code = "SELECT coalesce(substring(last_error FROM 'MAGIK_[A-Z_]+'), ''), error_count FROM magik_jobs"

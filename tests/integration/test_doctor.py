@@ -205,7 +205,7 @@ def test_who_blocks_the_row_of_a_job_is_named_until_it_ends(
         until(effects.count)
         blocking.execute("SELECT FROM magik_jobs WHERE queue = 'default' FOR UPDATE")
         until(lambda: effects.finished() == 21, 20, what="all have run, and one cannot end")
-        (waiting,) = until(lambda: pids(dsn, "%performer", query="DELETE FROM magik_jobs%"))
+        (waiting,) = until(lambda: pids(dsn, "%performer", query="SELECT magik_jobs_ended(%"))
         found = until(lambda: blocked(database))
         (by,) = found.measured["blocking"]
         assert (by["pid"], by["application"], by["waiting"]) == (blocking.info.backend_pid, "import script", waiting)

@@ -59,6 +59,9 @@ def test_nothing_is_missing_after_a_migration(connection: Connection) -> None:
     assert (found.severity, found.measured, found.sql) == (Severity.OK, {"lacking": []}, ())
 
 
+ENDED = "FUNCTION magik_jobs_ended(its_id uuid, its_version integer, keep boolean)"
+
+
 @pytest.mark.parametrize(
     ("broken", "named"),
     [
@@ -76,6 +79,11 @@ def test_nothing_is_missing_after_a_migration(connection: Connection) -> None:
         (
             "CREATE OR REPLACE FUNCTION magik_jobs_added() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'",
             "function magik_jobs_added (changed)",
+        ),
+        ("DROP FUNCTION magik_jobs_ended", "function magik_jobs_ended (missing)"),
+        (
+            f"CREATE OR REPLACE {ENDED} RETURNS void LANGUAGE plpgsql AS 'BEGIN END'",
+            "function magik_jobs_ended (changed)",
         ),
         (
             "DROP FUNCTION magik_jobs_added CASCADE",

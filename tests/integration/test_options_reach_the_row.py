@@ -21,8 +21,8 @@ from magik_sa.outcome import Outcome
 from magik_sa.ticks import fire, look
 from magik_sa.timeout import Limits
 from magik_sa.timetable import Entry
-from tests.integration.test_run import Bench
 from tests.jobs.optioned import Optioned
+from tests.tools.bench import Bench
 
 MOMENT = datetime.fromisoformat("2030-01-02T03:04:05+00:00")
 WORDS: dict[str, dict[str, Any]] = {

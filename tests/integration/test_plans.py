@@ -7,12 +7,14 @@ from then would read the whole table each time. Measured in what the server read
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError
 
 from magik_sa import names, wake
 from magik_sa.asking import Asking
@@ -53,6 +55,8 @@ class Burst:
             reread(self.locking, self.names, [UUID(int=1)], ["Known"], (), self.claims.owner, "b")
             for end in (GONE, KEPT):
                 self.end(end, UUID(int=1))
+            for keep in (False, True):
+                self.end_with_commit(UUID(int=1), keep=keep)
             self.completed([UUID(int=1)], keep=True)
             self.completed([UUID(int=1)], keep=False)
             self.left([UUID(int=1)], keep=True)
@@ -63,6 +67,11 @@ class Burst:
         ended = self.performer.execute(statement, {"its_id": id, "its_version": 1}).rowcount
         self.performer.commit()
         return ended
+
+    def end_with_commit(self, id: UUID, *, keep: bool) -> None:
+        with suppress(DBAPIError):  # there is no such row at first
+            self.performer.exec_driver_sql(f"SELECT magik_jobs_ended('{id}', 1, {keep})")
+        self.performer.commit()
 
     def completed(self, ids: list[UUID], *, keep: bool) -> set[UUID]:
         return complete(self.locking, self.names, ids, 1, keep=keep)
@@ -102,14 +111,19 @@ def test_each_statement_reads_its_own_rows_of_a_million(burst: Burst, engine: En
     driver: Any = burst.performer.connection.driver_connection
     assert burst.rows_read(burst.locking, claim) < 4 * N  # the walk, the re-read, and one or two for each priority
     assert len(taken) == N
-    gone, kept, *rest = taken
+    gone, kept, gone_too, kept_too, *rest = taken
     assert burst.rows_read(driver, lambda: burst.end(GONE, gone)) < 5
     assert burst.rows_read(driver, lambda: burst.end(KEPT, kept)) < 5
+    assert burst.rows_read(driver, lambda: burst.end_with_commit(gone_too, keep=False)) < 5
+    assert burst.rows_read(driver, lambda: burst.end_with_commit(kept_too, keep=True)) < 5
+    ended = {"id": [gone_too, kept_too]}
+    left = burst.app.execute("SELECT id, finished_at IS NULL FROM magik_jobs WHERE id = ANY(%(id)s)", ended).fetchall()
+    assert left == [(kept_too, False)]
     assert burst.rows_read(burst.locking, lambda: burst.completed(rest[:20], keep=False)) <= 3 * 20
     assert burst.rows_read(burst.locking, lambda: burst.completed(rest[20:32], keep=True)) <= 3 * 12
     # Each looks at its rows once more, for those that are there.
     assert burst.rows_read(burst.locking, lambda: burst.left(rest[32:40], keep=False)) <= 4 * 8
-    assert burst.rows_read(burst.locking, lambda: burst.left(rest[40:], keep=True)) <= 4 * (N - 42)
+    assert burst.rows_read(burst.locking, lambda: burst.left(rest[40:], keep=True)) <= 4 * (N - 44)
     assert burst.rows_read(burst.locking, lambda: burst.left(rest, keep=True)) <= 3 * N, "which are all ended"
     with engine.connect() as looking:
         raw: Any = looking.connection.driver_connection

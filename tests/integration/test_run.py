@@ -2,85 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session as OrmSession
-from sqlalchemy.orm import scoped_session, sessionmaker
+from sqlalchemy.orm import sessionmaker
 
-from magik_sa import Job, context, fence, names, wake
-from magik_sa.claim import Busy, Claimed, Claims
-from magik_sa.job import declared
-from magik_sa.job_session import Run, for_runs
+from magik_sa import context, fence
+from magik_sa.one_exchange import OneExchange
 from magik_sa.outcome import Outcome
-from magik_sa.run import run
-from magik_sa.server import connect_locking
 from tests.jobs import endings
+from tests.tools.bench import Bench, add, execute, notes, rows
 
 Session = sessionmaker[OrmSession]
 
 
-class Bench:
-    """Claims one job and runs it here, as a worker's threads do between them."""
-
-    def __init__(self, dsn: str, connection: Connection) -> None:
-        self.locking = connect_locking(dsn, "bench")
-        found = names.find(self.locking, None)
-        owner = wake.register(self.locking, found, "bench", ["default"])
-        self.claims = Claims(self.locking, found, owner, "bench")
-        self.connection = connection
-        self.sessions = for_runs(scoped_session(sessionmaker(connection.engine)))
-
-    def claim(self) -> Claimed:
-        (claimed,) = self.claims.claim("default", 1, list(declared()), Busy((), ())).jobs
-        return claimed
-
-    def run(self, claimed: Claimed) -> Outcome:
-        return run(Run(claimed, lambda: self.connection, self.sessions, lambda: False))
-
-    def next(self, meanwhile: Callable[[], object] = lambda: None) -> Outcome:
-        """Claim the next job, let something happen, run it, give its locks back."""
-        claimed = self.claim()
-        meanwhile()
-        outcome = self.run(claimed)
-        self.claims.release([claimed])
-        return outcome
-
-
-@pytest.fixture
-def bench(dsn: str, engine: Engine) -> Iterator[Bench]:
+@pytest.fixture(params=["with its commit", "by itself"])
+def bench(request: pytest.FixtureRequest, dsn: str, engine: Engine) -> Iterator[Bench]:
+    """The last statement of a run goes to the server with its commit, or by itself: nobody can tell."""
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE notes (what text)"))
     with engine.connect() as connection:
-        bench = Bench(dsn, connection)
+        bench = Bench(dsn, connection, OneExchange(engine) if request.param == "with its commit" else None)
         yield bench
         bench.locking.close()
-
-
-def add(Session: Session, *jobs: Job) -> None:
-    with Session() as session, session.begin():
-        session.add_all(jobs)
-
-
-def notes(engine: Engine) -> list[str]:
-    with engine.connect() as connection:
-        return list(connection.scalars(text("SELECT what FROM notes")))
-
-
-def rows(engine: Engine) -> list[Any]:
-    with engine.connect() as connection:
-        return list(connection.execute(text("SELECT *, run_at - now() AS wait FROM magik_jobs ORDER BY id")))
-
-
-def execute(engine: Engine, statement: str) -> Callable[[], None]:
-    def now() -> None:
-        with engine.begin() as connection:
-            connection.execute(text(statement))
-
-    return now
 
 
 def test_finished_is_gone_with_what_it_wrote(bench: Bench, engine: Engine, Session: Session) -> None:
