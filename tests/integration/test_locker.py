@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import make_url
 
 from magik_sa import Job, server
-from magik_sa.claim import Claimed
+from magik_sa.claim import Claimed, Claims
 from magik_sa.outcome import Outcome
 from magik_sa.server import LockingConnection
 from magik_sa.worker.letters import Assignment, Ended, Stop
@@ -252,7 +252,7 @@ def test_every_job_is_handed_out_once_whatever_a_claim_breaks_at(
             got = {job.id: job for job in house.take(locker, 3)}
             assert set(got) == {plain, interrupted, suspect}
             assert got[interrupted].interrupted, f"the interruption is forgotten, break {n}"
-            assert not got[plain].interrupted, f"an interruption that was none, break {n}"
+            assert not (got[plain].interrupted or got[suspect].interrupted), f"an interruption that was none, break {n}"
             house.expect_all_taken_over(locker, list(got.values()))
             assert len(locker.work) == 0
         house.expect_nothing_left()
@@ -275,7 +275,7 @@ def test_what_has_ended_leaves_nothing_whatever_its_release_breaks_at(house: Hou
         house.expect_nothing_left()
         return house.broken
 
-    assert each_break(once) > 3
+    assert each_break(once) >= 3  # notes, locks, the lock of the key: one after the other, or all at once
 
 
 @pytest.mark.parametrize(("moment", "noticed"), EACH[1:3])
@@ -332,6 +332,29 @@ def test_what_waits_for_a_thread_is_claimed_anew_when_the_connection_breaks(hous
             house.end(locker, rest[-1])
         assert len({job.id for job in (first, second, *rest)}) == 12
         assert not any(job.suspect or job.interrupted for job in rest)
+    assert house.broken
+    house.expect_nothing_left()
+
+
+@pytest.mark.parametrize(("moment", "noticed"), EACH)
+@pytest.mark.parametrize("n", range(4))  # notes forgotten, notes that say again "not begun", unlocked, told
+def test_what_was_not_begun_has_not_begun_whatever_giving_it_back_breaks_at(
+    house: House, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_back, unbroken = Claims.give_back, [n]
+
+    def breaking(claims: Claims, jobs: list[Claimed]) -> None:
+        while unbroken:
+            house.breaks.arm(unbroken.pop())
+        give_back(claims, jobs)
+
+    monkeypatch.setattr(Claims, "give_back", breaking)
+    plain, interrupted, suspect = house.add_noted(None, True, False)
+    with house.locker(3) as locker:
+        until(lambda: not (unbroken or house.breaks.at), 5, what="they have waited for too long, and it breaks")
+        got = {job.id: job for job in house.take(locker, 3)}
+        told = {id: (job.interrupted, job.suspect) for id, job in got.items()}
+        assert told == {plain: (False, False), interrupted: (True, False), suspect: (False, True)}
     assert house.broken
     house.expect_nothing_left()
 
