@@ -32,6 +32,15 @@ class LastingInSession(Job, policy="system"):
             time.sleep(self.seconds)
 
 
+class LetGoInSession(Job, policy="system"):
+    """Uses its Session first, and lasts as long as somebody holds the advisory lock (7, 7)."""
+
+    def perform(self, session: Session) -> None:
+        session.execute(text("SELECT 1"))
+        with effect(self):
+            session.execute(text("SELECT pg_advisory_xact_lock_shared(7, 7)"))
+
+
 class LastingKeyed(Job, policy="system"):
     """At most one live job a tenant."""
 

@@ -131,6 +131,11 @@ class WorkerProcess:
         """SIGSTOP: freeze the group; its sockets stay open."""
         self.signal(signal.SIGSTOP)
 
+    def freeze(self) -> None:
+        """The same, and return when all threads of the process stand still."""
+        self.stop()
+        until(lambda: all(_state(each) == "T" for each in Path(f"/proc/{self.pid}/task").iterdir()), what="it is frozen")
+
     def cont(self) -> None:
         """SIGCONT: thaw the group."""
         self.signal(signal.SIGCONT)
@@ -227,6 +232,10 @@ def supervised(database: str, *modules: str, count: int) -> Iterator[list[Worker
         over.set()
         for thread in threads:
             thread.join()
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def spelt(options: Mapping[str, object]) -> list[str]:
