@@ -21,22 +21,10 @@ class Lasting(Job, policy="system"):
             time.sleep(self.seconds)
 
 
-class LastingInSession(Job, policy="system"):
-    """Uses its Session first, so it ends by a statement of its own thread."""
-
-    seconds: Mapped[float] = arg(default=0.0)
-
-    def perform(self, session: Session) -> None:
-        session.execute(text("SELECT 1"))
-        with effect(self):
-            time.sleep(self.seconds)
-
-
 class LetGoInSession(Job, policy="system"):
-    """Uses its Session first, and lasts as long as somebody holds the advisory lock (7, 7)."""
+    """Uses its Session, so it ends by a statement of its own thread; lasts until the advisory lock (7, 7) is free."""
 
     def perform(self, session: Session) -> None:
-        session.execute(text("SELECT 1"))
         with effect(self):
             session.execute(text("SELECT pg_advisory_xact_lock_shared(7, 7)"))
 
