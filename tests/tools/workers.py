@@ -134,7 +134,9 @@ class WorkerProcess:
     def freeze(self) -> None:
         """The same, and return when all threads of the process stand still."""
         self.stop()
-        until(lambda: all(_state(each) == "T" for each in Path(f"/proc/{self.pid}/task").iterdir()), what="it is frozen")
+        until(
+            lambda: all(_state(each) == "T" for each in Path(f"/proc/{self.pid}/task").iterdir()), what="it is frozen"
+        )
 
     def cont(self) -> None:
         """SIGCONT: thaw the group."""
