@@ -311,10 +311,10 @@ def proxy(database: str) -> Iterator[Proxy]:
         yield proxy
 
 
-def through(proxy: Proxy, database: str) -> psycopg.Connection[tuple[object, ...]]:
+def through(proxy: Proxy, database: str, patience: int = 20) -> psycopg.Connection[tuple[object, ...]]:
     """A connection to the database by way of the proxy."""
     url = make_url(database).set(host="127.0.0.1", port=proxy.port)
-    return psycopg.connect(dsn_of(url.render_as_string(hide_password=False)), autocommit=True, connect_timeout=2)
+    return psycopg.connect(dsn_of(url.render_as_string(hide_password=False)), autocommit=True, connect_timeout=patience)
 
 
 def test_the_proxy_passes(proxy: Proxy, database: str) -> None:
@@ -373,7 +373,7 @@ def test_silence_answers_nothing_closes_nothing_and_ends(proxy: Proxy, database:
 def test_silence_can_cover_new_connections(proxy: Proxy, database: str) -> None:
     proxy.silence(new=True)
     with pytest.raises(psycopg.errors.ConnectionTimeout):
-        through(proxy, database)
+        through(proxy, database, patience=2)
     proxy.resume()
     through(proxy, database).close()
 
