@@ -41,8 +41,10 @@ class Chores:
     def give_back(self, unstarted: list[Claimed]) -> None:
         """Others may have these, struck already, and are told. If the connection breaks, that gives them back too."""
         if unstarted:
+            self._stock.leaving = unstarted  # their notes may be left then
             self._line.claims.give_back(unstarted)
             self._line.tell({job.row["queue"] for job in unstarted})
+            self._stock.leaving = []
 
     def _mark(self) -> None:
         """Say of the runs that have lasted a while that they have begun."""

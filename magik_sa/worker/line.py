@@ -76,8 +76,12 @@ class Line:
         self.idle = Idle(connection, found, told.queues, told.poll_interval, self.claims.walks)
         self._opened, self._out_of_reach_since = time.monotonic(), None
 
-    def take_over(self, running: Collection[Claimed], ended: Collection[Claimed]) -> set[UUID]:
+    def take_over(
+        self, running: Collection[Claimed], ended: Collection[Claimed], unbegun: Collection[Claimed]
+    ) -> set[UUID]:
         """Make what runs this life's own, and forget what has ended; the ids of the jobs that are still ours.
+
+        `unbegun` are suspects that were to begin: their notes say again that they have not.
 
         The notes may name any of the lives since they were last known to be ours: each of those may have broken
         before it took them over, or when it had and did not learn of it. Each may also still hold the locks.
@@ -86,6 +90,8 @@ class Line:
         for owner in before:
             wake.end_session(self.connection, self.names, owner, self.assignment.worker)
         self._forget(ended, before)
+        for owner in before:
+            self._notes(owner).not_begun([job.id for job in unbegun])
         ours = self.claims.take_again(running, before)
         self._owners = [self.claims.owner]
         return ours
@@ -96,7 +102,10 @@ class Line:
 
     def _forget(self, jobs: Collection[Claimed], owners: Collection[Owner]) -> None:
         for owner in owners:
-            Notes(self.connection, self.names, owner).forget([job.id for job in jobs])
+            self._notes(owner).forget([job.id for job in jobs])
+
+    def _notes(self, owner: Owner) -> Notes:
+        return Notes(self.connection, self.names, owner)
 
     # ---- what is said there
 

@@ -49,6 +49,7 @@ class Locker(threading.Thread):
         self._queues = deque(assignment.queues)
         self._stopping = self._told = False  # that it stops, in its row
         self._ended: list[Claimed] = []
+        self._unbegun: list[Claimed] = []  # suspects of a life before, whose notes may say that they have begun
         self.completer, self.tally = Completer(), Tally(assignment.queues)
         self.ear = Ear(assignment.queues)
         self.line = Line(assignment, self.ear.hear)
@@ -71,7 +72,7 @@ class Locker(threading.Thread):
             self.work.close()
 
     def _over(self) -> bool:
-        return self._stopping and not self.book and not self._ended
+        return self._stopping and not (self.book or self._ended or self._unbegun)
 
     def _live(self) -> None:
         """One life of the locking connection: take again what still runs, work until the end or until it breaks."""
@@ -96,9 +97,11 @@ class Locker(threading.Thread):
         """After a reconnect: the locks and notes of what still runs. What is somebody else's now is superseded."""
         self._read_letters()
         ended = {job.id for job in self._ended}
-        ours = self.line.take_over([job for job in self.book.jobs if job.id not in ended], self._ended)
+        running = [job for job in self.book.jobs if job.id not in ended]
+        ours = self.line.take_over(running, self._ended, self._unbegun)
         self.stock.strike(self._ended)
         self._ended.clear()
+        self._unbegun.clear()
         self.tally.forgotten()
         self._told = False
         lost = [job for job in self.book.jobs if job.id not in ours]
@@ -107,8 +110,13 @@ class Locker(threading.Thread):
             say(logging.INFO, "locking_connection_back", kept=len(ours), superseded=len(lost))
 
     def _drop_unstarted(self) -> None:
-        """Their locks are gone with the connection. Their notes go in the next life, but what tells of a run before."""
-        self._ended += [job for job in self.stock.take_back() if not (job.suspect or job.interrupted)]
+        """Their locks are gone with the connection. Their notes go in the next life, but what tells of a run before.
+
+        That of a suspect may have been told to say that it begins.
+        """
+        dropped = self.stock.drop()
+        self._ended += [job for job in dropped if not (job.suspect or job.interrupted)]
+        self._unbegun += [job for job in dropped if job.suspect]
 
     # ---- one turn
 

@@ -23,6 +23,7 @@ class Stock:
         self.book = Book(self.tray.started)
         self._concurrency = concurrency
         self._refill_at = 0.0
+        self.leaving: list[Claimed] = []  # struck, and being given back just now
 
     def free(self) -> int:
         """Threads without a job; below 0 so many jobs wait for one. Suspects have no thread before their turn."""
@@ -64,6 +65,11 @@ class Stock:
         unstarted = [*self.tray.take_back(waited), *self.suspects.take_back(waited)]
         self.strike(unstarted)
         return unstarted
+
+    def drop(self) -> list[Claimed]:
+        """Strike and return all that nobody has started, whose locks went with the connection."""
+        leaving, self.leaving = self.leaving, []
+        return [*leaving, *self.take_back()]
 
     def unstarted(self) -> set[str]:
         """The queues of what waits here."""

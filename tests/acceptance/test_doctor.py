@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 from magik_sa.doctor import FINDINGS
 from magik_sa.doctor.outgrown import SIGNALS
 from tests.tools.program import answer, magik
+from tests.tools.waiting import until
 from tests.tools.workers import ROOT, WorkerProcess
 
 
@@ -94,7 +95,9 @@ def test_a_warning_ends_with_1_and_says_what_to_do(database: str, dsn: str) -> N
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         other.execute("SELECT count(*) FROM magik_jobs")
         pid = other.info.backend_pid
+        until(lambda: other.execute("SELECT clock_timestamp() - now() > interval '1 s'").fetchone() == (True,))
         (age,) = [f["measured"]["seconds"] for f in answer(database, "doctor")["findings"] if f["measured"].get("pid")]
+        # it grows older meanwhile, and is critical when it is twelve times as old
         lines = magik(database, "doctor", "--oldest-transaction", f"{age * 1000:.0f}ms", code=1).splitlines()
     assert re.match(rf"warning   oldest_transaction: .* old: process {pid} \(report.*idle in transaction$", lines[0])
     assert lines[3].strip() == f"SELECT pg_terminate_backend({pid});"

@@ -140,14 +140,21 @@ def test_nobody_else_gets_its_id_before_its_end_was_heard(sleeper: Started) -> N
 def test_the_starter_is_left_with_nothing(sleeper: Started) -> None:
     starter = asking.asking().process.pid
 
-    def left() -> tuple[int, int]:
-        children = Path(f"/proc/{starter}/task/{starter}/children").read_text().split()
-        return len(list(Path(f"/proc/{starter}/fd").iterdir())), len(children)
+    def children() -> list[str]:
+        return Path(f"/proc/{starter}/task/{starter}/children").read_text().split()
 
-    before = left()
-    for _ in range(5):
+    def descriptors() -> int:
+        return len(list(Path(f"/proc/{starter}/fd").iterdir()))
+
+    def again() -> None:
         assert asking.run(command("-c", "print(1)"), env=environment(URL, None, {})).stdout == b"1\n"
-    until(lambda: left() == before)
+        until(lambda: children() == [str(sleeper.pid)])
+
+    again()  # by now it is done with starting the sleeper, and with all that came before
+    before = descriptors()
+    for _ in range(5):
+        again()
+    assert descriptors() == before
 
 
 KILLED = """

@@ -48,6 +48,8 @@ class Meter:
 
 @pytest.fixture
 def meter(dsn: str) -> Iterator[Meter]:
+    with psycopg.connect(dsn) as app:
+        app.execute("ALTER TABLE magik_jobs SET (autovacuum_enabled = off)")  # its blocks would be counted
     meter = Meter(dsn)
     yield meter
     meter.connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -22,10 +23,12 @@ from magik_sa.routing import Registry
 from magik_sa.run import run
 from magik_sa.server import connect_locking
 from magik_sa.wake import register
+from magik_sa.worker import completer
 from magik_sa.worker.completer import AGAIN_AFTER, LONGEST_PAUSE, Completer
 from magik_sa.worker.letters import Ended
 from tests.jobs.idle_hands import WAYS, Alone, Joining, Noting, OfAKey, Touched, Untouched, UntouchedKept
 from tests.jobs.tables import Customer, Pigeon, make
+from tests.tools.clock import Clock, set_in
 from tests.tools.waiting import until
 
 # One row for each DELETE, with what it deleted.
@@ -102,6 +105,19 @@ class House:
     def complete(self) -> list[Outcome]:
         return [ended.outcome for ended in self.completer.complete(self.locking, self.names)]
 
+    def complete_late(self) -> list[Outcome]:
+        """The same; the first of its statements that waits for a lock is cancelled, as after 10 s by the server."""
+        with ThreadPoolExecutor(1) as thread:
+            cancelled = thread.submit(until, self._cancel)
+            try:
+                return self.complete()
+            finally:
+                cancelled.result()
+
+    def _cancel(self) -> bool:
+        waiting = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+        return self.app.execute(waiting, [self.locking.info.backend_pid]).fetchone() == (True,)
+
     def blocks(self) -> int:
         """Of the table and its indexes that were looked at so far."""
         self.locking.execute("SELECT pg_stat_force_next_flush()")
@@ -115,6 +131,12 @@ class House:
 def _nothing_is_around(monkeypatch: pytest.MonkeyPatch) -> None:
     """What job modules of other tests have registered in this process gives each job a Session."""
     monkeypatch.setattr("magik_sa.around._around", {})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """By which what is locked is tried again."""
+    return set_in(monkeypatch, completer)
 
 
 @pytest.fixture
@@ -160,30 +182,30 @@ def test_a_row_that_was_changed_meanwhile_stays_and_holds_up_no_other(house: Hou
     assert house.rows() == [("Untouched", 7, 0)]
 
 
-def test_a_row_that_somebody_has_locked_waits_alone(house: House, dsn: str) -> None:
+def test_a_row_that_somebody_has_locked_waits_alone(clock: Clock, house: House, dsn: str) -> None:
     house.perform(Untouched(), Untouched(priority=7), Untouched())
     with psycopg.connect(dsn) as somebody:
         somebody.execute("SELECT FROM magik_jobs WHERE priority = 7 FOR UPDATE")
         assert house.complete() == [Outcome.FINISHED] * 2
-        assert 0 < (house.completer.seconds() or 0) <= AGAIN_AFTER
-        assert house.complete() == [], "not before its time"
-        until(lambda: house.completer.seconds() == 0, 1)
+        assert house.completer.seconds() == pytest.approx(AGAIN_AFTER)
+        clock.now += AGAIN_AFTER
         assert house.complete() == [], "it is locked still"
-    until(lambda: house.completer.seconds() == 0, 1)
+        assert house.completer.seconds() == pytest.approx(2 * AGAIN_AFTER)
+    assert house.complete() == [], "not before its time"
+    clock.now += 2 * AGAIN_AFTER
     assert house.complete() == [Outcome.FINISHED]
     assert house.rows() == []
 
 
-def test_a_row_that_stays_locked_is_tried_less_often(house: House, dsn: str) -> None:
+def test_a_row_that_stays_locked_is_tried_less_often(clock: Clock, house: House, dsn: str) -> None:
     house.perform(Untouched())
     with psycopg.connect(dsn) as somebody:
         somebody.execute("SELECT FROM magik_jobs FOR UPDATE")
-        for _ in range(5):
+        for n in range(6):
             house.complete()
-            until(lambda: house.completer.seconds() == 0, 1)
-        house.complete()
-        assert LONGEST_PAUSE / 2 < (house.completer.seconds() or 0) <= LONGEST_PAUSE
-    until(lambda: house.completer.seconds() == 0, 1)
+            pause = min(AGAIN_AFTER * 2**n, LONGEST_PAUSE)
+            assert house.completer.seconds() == pytest.approx(pause)
+            clock.now += pause
     assert house.complete() == [Outcome.FINISHED]
 
 
@@ -200,15 +222,14 @@ def test_a_row_that_the_server_does_not_let_go_holds_up_no_other_and_ends_by_its
 
 
 def test_what_goes_with_a_row_and_is_locked_waits_alone(house: House, dsn: str) -> None:
-    """The statement waits for it, as long as statements may: 10 s, were it not said otherwise here."""
+    """The statement waits for it, as long as statements may."""
     house.perform(Untouched(), Untouched(priority=7), Untouched())
     house.app.execute(f"{REFERENCED} ON DELETE CASCADE".encode())
-    house.locking.execute("SET statement_timeout = '200ms'")
     with psycopg.connect(dsn) as somebody:
         somebody.execute("SELECT FROM kept FOR UPDATE")
-        assert house.complete() == [Outcome.FINISHED] * 2
+        assert house.complete_late() == [Outcome.FINISHED] * 2
         until(lambda: house.completer.seconds() == 0, 1)
-        assert house.complete() == [], "it is locked still"
+        assert house.complete_late() == [], "it is locked still"
     until(lambda: house.completer.seconds() == 0, 1)
     assert house.complete() == [Outcome.FINISHED]
     assert house.locking.execute("SHOW lock_timeout").fetchone() == ("0",)
@@ -216,11 +237,10 @@ def test_what_goes_with_a_row_and_is_locked_waits_alone(house: House, dsn: str) 
 
 def test_a_table_that_is_locked_is_no_fault_of_the_rows(house: House, dsn: str) -> None:
     house.perform(Untouched(), Untouched())
-    house.locking.execute("SET statement_timeout = '200ms'")
     with psycopg.connect(dsn) as somebody:
         somebody.execute("LOCK TABLE magik_jobs")
         with pytest.raises(psycopg.errors.QueryCanceled):
-            house.complete()
+            house.complete_late()
     assert house.complete() == [Outcome.FINISHED] * 2
 
 
@@ -254,6 +274,7 @@ def test_what_breaks_the_connection_leaves_all_to_be_done(house: House, dsn: str
 
 def test_a_completion_goes_by_the_primary_key_though_it_was_planned_for_an_empty_table(house: House) -> None:
     """Until the next autovacuum the plan of an empty table would read the whole of it."""
+    house.app.execute("ALTER TABLE magik_jobs SET (autovacuum_enabled = off)")  # whose blocks would be counted
     house.app.execute("VACUUM magik_jobs")
     for _ in range(10):  # and it is made once for all from the sixth on
         complete(house.locking, house.names, [], 1, keep=False)

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session
 
 from magik_sa.doctor import Finding, Severity
-from tests.jobs.lasting import Lasting, LastingInSession
+from tests.jobs.lasting import Lasting, LetGoInSession
 from tests.tools import pooler
 from tests.tools.cluster import Cluster
 from tests.tools.effects import Effects
@@ -46,6 +46,7 @@ def test_an_old_transaction_is_named_until_it_ends(database: str, dsn: str) -> N
         assert found.severity is Severity.CRITICAL
         assert f"process {other.info.backend_pid} (reporting, " in found.said
         run(dsn, *found.sql)
+        until(lambda: not pids(dsn, "reporting"), what="it has ended")
         gone = finding(database, name, oldest_transaction=INSTANT)
     assert (gone.severity, gone.measured["pid"]) == (Severity.OK, None)
 
@@ -197,13 +198,16 @@ def test_who_blocks_the_row_of_a_job_is_named_until_it_ends(
     database: str, dsn: str, engine: Engine, effects: Effects
 ) -> None:
     with Session(engine) as session, session.begin():
-        session.add_all([LastingInSession(seconds=1), *[Lasting(queue="others") for _ in range(20)]])
+        session.add_all([LetGoInSession(), *[Lasting(queue="others") for _ in range(20)]])
     with ExitStack() as stack:
         blocking = stack.enter_context(closing(psycopg.connect(dsn, application_name="import script")))
+        blocking.execute("SELECT pg_advisory_lock(7, 7)")
+        blocking.commit()
         worker = stack.enter_context(WorkerProcess(database, LASTING, concurrency=2, queue=["default", "others"]))
         worker.wait_ready()
-        until(effects.count)
+        until(lambda: effects.count("LetGoInSession"))
         blocking.execute("SELECT FROM magik_jobs WHERE queue = 'default' FOR UPDATE")
+        blocking.execute("SELECT pg_advisory_unlock(7, 7)")
         until(lambda: effects.finished() == 21, 20, what="all have run, and one cannot end")
         (waiting,) = until(lambda: pids(dsn, "%performer", query="SELECT magik_jobs_ended(%"))
         found = until(lambda: blocked(database))

@@ -44,12 +44,13 @@ def sessions(engine: Engine) -> Any:
     wide.dispose()
 
 
-def waits_for_a_lock(engine: Engine) -> bool:
+def waiting(engine: Engine) -> int:
+    """How many sessions wait for a lock."""
     asked = text(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
     with engine.connect() as connection:
-        return bool(connection.execute(asked).scalar_one())
+        return int(connection.execute(asked).scalar_one())
 
 
 def live(sessions: Any) -> list[int]:
@@ -96,7 +97,7 @@ def test_an_add_waits_until_it_knows_how_the_other_transaction_ends(
         session.flush()
         other = pool.submit(add_second)
         added.wait()
-        until(lambda: waits_for_a_lock(engine))
+        until(lambda: waiting(engine))
         assert not other.done()
         session.commit() if commits else session.rollback()
         other.result(30)
@@ -120,39 +121,36 @@ def test_under_repeatable_read_a_lost_race_is_told_and_nothing_is_lost(sessions:
     assert live(sessions) == [7]
 
 
-def cross(sessions: Any, number: int) -> None:
-    """Two transactions add the same 300 keys in opposite order at the same moment."""
-    start = Barrier(2)
+def cross(sessions: Any, engine: Engine, number: int) -> None:
+    """Two transactions add the same 300 keys in opposite order. Both are at it: a third has one from the middle."""
 
     def add(numbers: list[int]) -> None:
         with sessions() as session, session.begin():
             session.add_all([Contended(number=number) for number in numbers])
-            start.wait()
 
-    with ThreadPoolExecutor(2) as pool:
-        numbers = list(range(number * 300, (number + 1) * 300))
-        for added in [pool.submit(add, numbers), pool.submit(add, numbers[::-1])]:
+    numbers = list(range(number * 300, (number + 1) * 300))
+    with ThreadPoolExecutor(2) as pool, sessions() as third:
+        third.add(Contended(number=numbers[150]))
+        third.flush()
+        both = [pool.submit(add, numbers), pool.submit(add, numbers[::-1])]
+        until(lambda: waiting(engine) == 2)
+        third.rollback()
+        for added in both:
             added.result(60)
 
 
 @pytest.mark.slow
-def test_the_same_keys_in_opposite_order_do_not_deadlock(sessions: Any) -> None:
+def test_the_same_keys_in_opposite_order_do_not_deadlock(sessions: Any, engine: Engine) -> None:
     for number in range(30):
-        cross(sessions, number)
+        cross(sessions, engine, number)
     assert live(sessions) == list(range(9_000))
 
 
-def test_without_the_ordering_they_do(sessions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_ordering_they_do(sessions: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: were this to pass, the test above would prove nothing."""
     monkeypatch.setattr(enqueue, "_order", lambda _: None)
-
-    def deadlocks() -> bool:
-        for number in range(30):
-            cross(sessions, number)
-        return False
-
     with pytest.raises(OperationalError, match="deadlock detected"):
-        deadlocks()
+        cross(sessions, engine, 0)
 
 
 def test_keyed_jobs_keep_the_places_of_keyed_jobs_among_the_others(sessions: Any) -> None:

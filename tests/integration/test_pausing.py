@@ -14,8 +14,10 @@ from magik_sa import EnqueueError, Job, names, pause_queue, resume_queue, wake
 from magik_sa.claim import Busy, Claims
 from magik_sa.server import connect_locking
 from magik_sa.wake import Flag
-from magik_sa.worker.idle import Idle, Look
-from tests.tools.sessions import ONE_KEY, TWO_KEYS, advisory_locks
+from magik_sa.worker import idle
+from magik_sa.worker.idle import HINT, Idle, Look
+from tests.tools.clock import set_in
+from tests.tools.sessions import ONE_KEY, TWO_KEYS, advisory_locks, heard
 
 NOBODY = Busy((), ())
 
@@ -30,7 +32,7 @@ class Locking:
     """A worker's locking connection, without the worker."""
 
     def __init__(self, dsn: str) -> None:
-        self.connection = connect_locking(dsn, "one")
+        self.dsn, self.connection = dsn, connect_locking(dsn, "one")
         self.names = names.find(self.connection, None)
         owner = wake.register(self.connection, self.names, "one", ["mail"])
         self.connection.execute(f"LISTEN {self.names.channel}".encode())
@@ -41,7 +43,12 @@ class Locking:
         return len(self.claims.claim(queue, n, ["Known"], NOBODY).jobs)
 
     def told(self) -> list[str]:
-        return [note.payload for note in self.connection.notifies(timeout=0.2)]
+        return heard(self.dsn, self.connection, self.names.channel)
+
+
+@pytest.fixture(autouse=True)
+def _its_clock_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_in(monkeypatch, idle)
 
 
 @pytest.fixture
@@ -107,7 +114,7 @@ def test_who_waits_beside_a_paused_queue_sleeps_as_long_as_ever(app: psycopg.Con
     assert one.idle.raise_flags(), "that of the other queue"
     one.idle.tick(["Known"])  # the look for dead workers, which would be due at once
     one.idle.settle(["Known"])
-    assert one.idle.seconds() > 0.3
+    assert one.idle.seconds() == pytest.approx(HINT)
     assert one.idle.tick(["Known"]) is Look.NO
 
 

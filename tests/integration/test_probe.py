@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from magik_sa.doctor import Severity
-from magik_sa.doctor.probe import computing, probe
+from magik_sa.doctor.probe import asking, computing, probe
 from tests.tools.examined import run
 
 ONE_BY_ONE = """
@@ -13,11 +15,43 @@ CREATE FUNCTION slow.pg_sleep(seconds double precision) RETURNS void LANGUAGE pl
 END $$"""
 
 
-def test_queries_of_several_threads_overlap(dsn: str) -> None:
-    queries, python = probe(dsn, 4)
-    assert (queries.severity, python.severity) == (Severity.OK, Severity.OK)
-    assert 1 <= queries.measured["seconds"] < 2 < queries.measured["one_after_the_other"]
-    assert python.measured["threads"] == 4
+# Each is over when all four are under way, and never if that is not to be.
+ALL_AT_ONCE = """
+CREATE FUNCTION slow.pg_sleep(seconds double precision) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM pg_advisory_lock_shared(4);
+  FOR i IN 1..1000 LOOP
+    IF (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4 AND mode = 'ShareLock') = 4 THEN
+      RETURN;
+    END IF;
+    PERFORM pg_catalog.pg_sleep(0.02);
+  END LOOP;
+  RAISE 'alone';
+END $$"""
+
+
+class Times:
+    """Of the start and of the end."""
+
+    def __init__(self, took: float) -> None:
+        self.monotonic = iter([100.0, 100.0 + took]).__next__
+        self.process_time = iter([1.0, 1.0]).__next__
+
+
+@pytest.mark.parametrize(("took", "severity"), [(1.59, Severity.OK), (1.61, Severity.WARNING)])
+def test_queries_of_several_threads_overlap(
+    dsn: str, took: float, severity: Severity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(dsn, "CREATE SCHEMA slow", ALL_AT_ONCE)
+    monkeypatch.setattr("magik_sa.doctor.probe.time", Times(took))
+    queries = asking(f"{dsn}?options=-csearch_path%3Dslow,pg_catalog", 4)
+    assert queries.severity is severity
+    assert queries.measured == {"threads": 4, "seconds": took, "one_after_the_other": 4.0}
+
+
+def test_a_query_is_one_of_a_second(dsn: str) -> None:
+    queries, python = probe(dsn, 2)
+    assert queries.measured["seconds"] >= 1
+    assert python.measured["threads"] == 2
 
 
 def test_queries_that_wait_for_one_another_are_told_of(dsn: str) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from magik_sa.asking import SETTINGS, Asking
+import magik_sa.asking
+from magik_sa.asking import LONGEST, SETTINGS, Asking
 from magik_sa.claim import Busy, Claims
 from magik_sa.cli.status import _state, queues_told
 from magik_sa.errors import BootError
@@ -23,6 +25,7 @@ from magik_sa.status.figures import Queue, Status
 from magik_sa.wake import Flag, raise_flag, register
 from magik_sa.worker.letters import Ended
 from magik_sa.worker.tally import TOLD_EVERY, Tally, publish
+from tests.tools.clock import set_in
 from tests.tools.sessions import terminate
 
 Tell = Callable[..., None]
@@ -54,7 +57,7 @@ def add(tell: Tell, n: int = 1, queue: str = "default", **columns: str) -> None:
 
 
 def asked(connection: Connection, **options: Any) -> Status:
-    return status(Asking(connection), **options)
+    return status(Asking(connection, 60), **options)
 
 
 def queue(found: Status, name: str = "default") -> Queue:
@@ -276,7 +279,11 @@ def test_a_run_after_which_the_job_is_still_there_has_ended_nothing(
 def test_a_minute_is_counted_until_it_was_last_said_and_then_grows_old(
     connection: Connection, tell: Tell, worker: Claims, since: list[int], counted: int
 ) -> None:
-    said = "ARRAY(SELECT now() - s * interval '1 s' FROM unnest(%s::int[]) WITH ORDINALITY u (s, n) ORDER BY n)"
+    tell("CREATE SCHEMA still")
+    tell(f"CREATE FUNCTION still.now() RETURNS timestamptz STABLE RETURN timestamptz '{datetime.now(UTC)}'")
+    connection.execute(text("SET search_path = still, pg_catalog, public"))
+    connection.commit()
+    said = "ARRAY(SELECT still.now() - s * interval '1 s' FROM unnest(%s::int[]) WITH ORDINALITY u (s, n) ORDER BY n)"
     ended = [[1, 100], [2, 100], [4, 100], [8, 100], [16, 100]]
     tell(f"UPDATE magik_workers SET ended_at = {said}, ended = %s::int[]", since, ended)
     assert queue(asked(connection)).ended_last_minute == counted
@@ -378,11 +385,13 @@ def test_what_waits_for_a_lock_is_unknown_and_never_zero(connection: Connection,
     assert "another session held a lock" in found.unknown["live jobs"]
 
 
-def test_questions_end_with_the_time_that_they_have(connection: Connection) -> None:
-    asking = Asking(connection, seconds=0.2)
-    slow = "SELECT pg_sleep(60)"
-    with pytest.raises(Exception, match=r"no answer within 0\.\d s"):
-        asking.ask(slow)
+def test_questions_end_with_the_time_that_they_have(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = set_in(monkeypatch, magik_sa.asking)
+    asking = Asking(connection)
+    clock.now += LONGEST - 0.2
+    with pytest.raises(Exception, match=r"no answer within 0\.2 s"):
+        asking.ask("SELECT pg_sleep(60)")
+    clock.now += 0.2
     late = status(asking)
     assert (late.queues, late.workers, late.schedules, late.unserved) == (None, None, None, None)
     assert set(late.unknown.values()) == {"the questions before it took all the time"}

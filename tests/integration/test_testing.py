@@ -449,7 +449,8 @@ def test_what_a_worker_runs_is_left_to_it(database: str, engine: Engine, Session
     with psycopg.connect(dsn, autocommit=True) as worker:
         worker.execute("SELECT pg_advisory_lock(uuid_hash_extended(id, tableoid::bigint)) FROM magik_jobs")
         assert drain(engine) == []
-    assert len(drain(engine)) == 1
+        worker.execute("SELECT pg_advisory_unlock_all()")
+        assert len(drain(engine)) == 1
 
 
 def test_a_job_that_waits_for_the_test_itself_gives_up(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -108,9 +109,15 @@ def test_a_death_is_told_once(connection: Connection) -> None:
 
 def test_nobody_is_dead_who_was_there_a_moment_ago_or_holds_the_row(connection: Connection, engine: Engine) -> None:
     tick = seen(connection)
+    with connection.begin():  # the clock stands still
+        now = f"timestamptz '{datetime.now(UTC)}'"
+        connection.exec_driver_sql("CREATE SCHEMA still")
+        connection.exec_driver_sql(f"CREATE FUNCTION still.now() RETURNS timestamptz STABLE RETURN {now}")
+        connection.exec_driver_sql("SET search_path = still, pg_catalog, public")
     assert tries.begin(tick, connection)
+    say(connection, "tried_at = tried_at - interval '500 ms'")
     assert tries.begin(tick, connection) is None
-    age(connection)
+    say(connection, "tried_at = tried_at - interval '1 ms'")
     with engine.begin() as busy:
         busy.execute(text("SELECT FROM magik_job_schedules FOR UPDATE"))
         assert tries.begin(tick, connection) is None

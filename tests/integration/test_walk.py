@@ -188,6 +188,8 @@ def test_a_commit_that_comes_later_than_younger_ones_is_found_without_a_full_wal
         younger = house.add(age="0")
         assert younger[0] in house.take(10)
         house.spend_budget()
+        walked = house.walks.looked_at("default")
+        late.execute("UPDATE magik_jobs SET run_at = %s::timestamptz - interval '0.99 s'", (walked,))
         late.commit()
     assert house.take(10) == [id]
 

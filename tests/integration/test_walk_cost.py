@@ -101,6 +101,7 @@ class Bench:
         return Reads(after.rows - before.rows, after.pages - before.pages)
 
     def _read(self) -> Reads:
+        self.app.execute("SELECT pg_stat_force_next_flush()")  # its own of before do not belong to what is counted
         [(rows, pages)] = self.app.execute(READ.encode()).fetchall()
         return Reads(int(rows), int(pages))
 

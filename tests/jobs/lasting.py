@@ -34,15 +34,12 @@ class LastingUntilGo(Job, policy="system"):
             until(lambda: own.execute("SELECT to_regclass('go')").fetchone() != (None,), 60, every=0.05)
 
 
-class LastingInSession(Job, policy="system"):
-    """Uses its Session first, so it ends by a statement of its own thread."""
-
-    seconds: Mapped[float] = arg(default=0.0)
+class LetGoInSession(Job, policy="system"):
+    """Uses its Session, so it ends by a statement of its own thread; lasts until the advisory lock (7, 7) is free."""
 
     def perform(self, session: Session) -> None:
-        session.execute(text("SELECT 1"))
         with effect(self):
-            time.sleep(self.seconds)
+            session.execute(text("SELECT pg_advisory_xact_lock_shared(7, 7)"))
 
 
 class LastingKeyed(Job, policy="system"):

@@ -136,6 +136,18 @@ class Limited(Job, policy="system"):
         HOW[self.how](self, session)
 
 
+class LimitedLonger(Limited, policy="system"):
+    """By so much that it is under way before its time is up, wherever the machine stands still."""
+
+    retries = Retries(times=1, backoff="constant", base="1h", jitter=0, timeout="3s")
+
+
+class Ample(Limited, policy="system"):
+    """Has a limit, and ends before."""
+
+    retries = Retries(times=1, backoff="constant", base="1h", jitter=0, timeout="1m")
+
+
 class Stirring(Job, policy="system"):
     """Is interrupted anywhere between savepoints, flushes, commits and rollbacks."""
 

@@ -25,6 +25,7 @@ SELECT l.objsubid, count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
    AND (%(pid)s::int IS NULL OR l.pid = %(pid)s)
  GROUP BY 1
 """
+LAST = "the last word"
 ONE_KEY, TWO_KEYS = 1, 2  # what pg_locks.objsubid says of a bigint key, and of a pair of integers
 
 
@@ -52,6 +53,17 @@ def advisory_locks(dsn: str, application_name: str | None = None, *, pid: int | 
     """How many advisory locks are held in this database, by `ONE_KEY` (jobs) and `TWO_KEYS` (flags of queues)."""
     held = dict(_rows(dsn, _ADVISORY, {"name": application_name, "pid": pid}))
     return {ONE_KEY: held.get(ONE_KEY, 0), TWO_KEYS: held.get(TWO_KEYS, 0)}
+
+
+def heard(dsn: str, connection: psycopg.Connection[Any], channel: str) -> list[str]:
+    """What this one has been notified of by now, and has not taken yet: all that comes before a last word of ours."""
+    _rows(dsn, "SELECT pg_notify(%(channel)s, %(last)s)", {"channel": channel, "last": LAST})
+    payloads = list[str]()
+    for note in connection.notifies(timeout=20):
+        if note.payload == LAST:
+            return payloads
+        payloads.append(note.payload)
+    raise AssertionError(f"nothing but {payloads} within 20 s")
 
 
 def _rows(dsn: str, query: str, values: dict[str, Any]) -> Sequence[tuple[Any, ...]]:

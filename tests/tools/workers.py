@@ -17,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import psycopg
 from sqlalchemy.engine import make_url
 
 from tests.controls import VARIABLE, missing
@@ -29,7 +28,6 @@ from .waiting import patience, until
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ("-m", "magik_sa.worker")
 READY = re.compile(r"\bevent\"?\s*[=:]\s*\"?ready\b")
-LOCKERS = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND query ILIKE '%%listen%%'"
 _numbers = itertools.count(1)
 
 
@@ -76,7 +74,6 @@ class WorkerProcess:
         self.env = environment(database, path, env or {})
         self._process: Process | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._lockers_before: set[int] = set()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -88,7 +85,6 @@ class WorkerProcess:
 
     def start(self) -> Self:
         """Start the process; it is not ready yet."""
-        self._lockers_before = self._lockers()
         self._folder = tempfile.TemporaryDirectory(prefix="magik-worker-")
         keeper.note("folder", Path(self._folder.name))
         with self._file("stdout").open("wb") as out, self._file("stderr").open("wb") as err:
@@ -104,16 +100,11 @@ class WorkerProcess:
         return self
 
     def wait_ready(self, timeout: float = 20.0) -> Self:
-        """Return when the worker listens; raise `WorkerDied` when it ended instead.
-
-        Its log says so. For one that logs nothing its sessions are asked for, at every tenth look: that costs more.
-        """
-        looks = itertools.count(1)
+        """Return when the worker listens, by its log; raise `WorkerDied` when it ended instead."""
 
         def ready() -> bool:
             self.expect_alive()
-            said = bool(READY.search(self.stderr()))
-            return said or (not next(looks) % 10 and bool(self._lockers() - self._lockers_before))
+            return bool(READY.search(self.stderr()))
 
         until(ready, timeout, every=0.02, what=f"worker ready; its stderr:\n{self.stderr()}")
         return self
@@ -139,6 +130,13 @@ class WorkerProcess:
     def stop(self) -> None:
         """SIGSTOP: freeze the group; its sockets stay open."""
         self.signal(signal.SIGSTOP)
+
+    def freeze(self) -> None:
+        """The same, and return when all threads of the process stand still."""
+        self.stop()
+        until(
+            lambda: all(_state(each) == "T" for each in Path(f"/proc/{self.pid}/task").iterdir()), what="it is frozen"
+        )
 
     def cont(self) -> None:
         """SIGCONT: thaw the group."""
@@ -205,14 +203,6 @@ class WorkerProcess:
 
     # ---- inside ---------------------------------------------------------------------------------------------
 
-    def _lockers(self) -> set[int]:
-        with (
-            contextlib.suppress(psycopg.OperationalError),
-            psycopg.connect(dsn_of(self.database), autocommit=True, connect_timeout=5) as connection,
-        ):
-            return {pid for (pid,) in connection.execute(LOCKERS, [f"{self.app_name} locker"])}
-        return set()
-
     def _file(self, name: str) -> Path:
         assert self._folder is not None, "not started"
         return Path(self._folder.name) / name
@@ -244,6 +234,10 @@ def supervised(database: str, *modules: str, count: int) -> Iterator[list[Worker
         over.set()
         for thread in threads:
             thread.join()
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def spelt(options: Mapping[str, object]) -> list[str]:
