@@ -294,6 +294,37 @@ def test_ctrl_c_is_one_signal_though_all_have_it(
     assert effects.finished() == 1
 
 
+UNASKED = """
+import runpy
+from magik_sa.worker.child import Child
+
+children, ask = [], Child._ask
+
+def ask_the_first(self):
+    children.append(self)
+    if self is children[0]:
+        ask(self)
+    else:
+        self._asked_at = 1.0  # as if it had been, and had not answered
+
+Child._ask = ask_the_first
+runpy.run_module("magik_sa.worker", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_ctrl_c_is_one_signal_for_one_that_has_not_answered_yet(
+    start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects
+) -> None:
+    """The supervisor of a busy machine may not have heard of it when it has jobs already."""
+    worker = start(program=["-c", UNASKED])
+    ready(worker)
+    add(1, 1)
+    started(effects, 2)
+    worker.signal(signal.SIGINT)
+    assert worker.wait() == DRAINED
+    assert effects.finished() == 2
+
+
 def test_without_the_two_ways_a_signal_to_the_group_is_a_second_one(
     start: Callable[..., WorkerProcess], add: Callable[..., None], effects: Effects
 ) -> None:
