@@ -494,6 +494,25 @@ def test_a_frozen_worker_does_not_answer_and_a_thawed_one_does(database: str, ds
         assert worker.wait() == 0
 
 
+LAST_WORDS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\nsys.exit('the last words')"
+
+
+def test_what_a_worker_says_last_is_found(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends right after a look that found nothing."""
+    read = WorkerProcess.stderr
+    command = [sys.executable, "-c", LAST_WORDS, str(tmp_path / "gate")]
+    with WorkerProcess(database, command=command) as worker:
+
+        def look(self: WorkerProcess) -> str:
+            found = read(self)
+            (tmp_path / "gate").touch()
+            assert worker.process.wait(30) == 1
+            return found
+
+        monkeypatch.setattr(WorkerProcess, "stderr", look)
+        assert worker.wait_log("the last words")
+
+
 FAMILY = """
 import subprocess, sys, time
 sleep = "import time; time.sleep(600)"
