@@ -256,6 +256,24 @@ def test_overlaps_are_found_of_one_job_and_of_a_class(effects: Effects, recordin
     assert effects.overlaps() == [(one.id, one.id)]
 
 
+def test_a_forked_child_records_on_a_connection_of_its_own(effects: Effects, recording: None, dsn: str) -> None:
+    """Were it killed in the middle, its parent would take the answer to it for one of its own."""
+    effects_module.record(Marker())
+    ours, childs = socket.socketpair()
+    with ours, childs:
+        if not (child := os.fork()):
+            effects_module.record(Marker())
+            childs.sendall(b".")
+            childs.recv(1)
+            os._exit(0)
+        assert ours.recv(1) == b"."
+        assert len(sessions.pids(dsn, "effects")) == 2
+        ours.sendall(b".")
+        assert os.waitpid(child, 0)[1] == 0
+    effects_module.record(Marker())
+    assert effects.count() == 3
+
+
 def test_recording_goes_on_after_its_connection_was_ended(effects: Effects, recording: None, dsn: str) -> None:
     effects_module.record(Marker())
     assert len(sessions.terminate(dsn, "effects")) == 1
