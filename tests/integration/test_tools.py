@@ -262,6 +262,7 @@ def test_a_forked_child_records_on_a_connection_of_its_own(effects: Effects, rec
     ours, childs = socket.socketpair()
     with ours, childs:
         if not (child := os.fork()):
+            ours.close()  # so that this ends with the test
             effects_module.record(Marker())
             childs.sendall(b".")
             childs.recv(1)
