@@ -529,7 +529,7 @@ def test_what_a_worker_says_last_is_found(database: str, tmp_path: Path, monkeyp
             return found
 
         monkeypatch.setattr(WorkerProcess, "stderr", look)
-        assert worker.wait_log("the last words")
+        assert worker.wait_log("the last words").group() == "the last words"
 
 
 FAMILY = """
