@@ -111,12 +111,12 @@ class Program:
         self.stack.close()
 
     def play(self) -> None:
-        """A deploy, another, a kill, and a third deploy, each after a fifth of the chunks."""
+        """A deploy, another, a kill, and a third deploy, each after a fifth of the chunks and one by the new worker."""
         with self.sessions.begin() as session:
             session.add(Recount(report="2026", chunks=self.chunks, seconds=self.seconds))
         self.start()
         for part, happens in enumerate((self.deploy, self.deploy, self.kill, self.deploy), 1):
-            self.wait(lambda part=part: self.done() >= part * self.chunks // 5)  # type: ignore[misc]
+            self.wait(lambda part=part: self.done() >= part * self.chunks // 5 and self.share())  # type: ignore[misc]
             happens()
         self.wait(lambda: self.jobs() == 0)
         self.stop(self.workers[-1])
@@ -154,6 +154,12 @@ class Program:
         with self.sessions() as session:
             return session.scalar(select(func.count()).select_from(Chunk)) or 0
 
+    def share(self) -> int:
+        """Chunks of the worker that is there now."""
+        with self.sessions() as session:
+            mine = select(func.count()).where(Chunk.worker == self.workers[-1].pid)
+            return session.scalar(mine) or 0
+
     def jobs(self) -> int:
         with self.sessions() as session:
             return session.scalar(select(func.count()).select_from(Recount)) or 0
@@ -170,7 +176,7 @@ class Program:
         print(f"{len(times)} of {self.chunks} chunks done, not exactly once: {wrong or 'none'}", flush=True)
         return wrong
 
-    def wait(self, reached: Callable[[], bool]) -> None:
+    def wait(self, reached: Callable[[], object]) -> None:
         """Until it is so. Raises with the worker's log where it takes too long."""
         deadline = time.monotonic() + PATIENCE + 2 * self.seconds * self.chunks
         while not reached():

@@ -92,9 +92,13 @@ class Child:
             self._untie()
 
     def stop(self) -> None:
-        """Tell it to stop, as a first or a second signal does; by a signal where it has not begun to listen."""
+        """Tell it to stop, as a first or a second signal does; by a signal where it hears nothing else any more.
+
+        Also one that has not answered yet: it hears that as soon as it listens. A signal would be its second where the
+        whole group has had the first, and it may have jobs in hand by then.
+        """
         try:
-            if self.tie is not None and self.said:
+            if self.tie is not None:
                 self.tie.send(STOP)
                 return
         except OSError:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WATCH_EVERY = 1.0  # seconds between two looks at the threads
 READY_EVERY = 0.02  # seconds between two until the worker listens
+LOOK_EVERY = 0.05  # seconds between two for a second signal, while it drains
 
 
 def run(settings: Settings, signals: Signals, tie: Tie | None = None) -> NoReturn:
@@ -58,6 +59,8 @@ def work(worker: Worker, signals: Signals) -> int:
 def drain(worker: Worker, signals: Signals) -> int:
     """Let running jobs end within the shutdown timeout; a second signal ends the waiting.
 
+    When the time is up it is looked once more: a process that was frozen meanwhile may have nothing left to wait for.
+
     Whoever was told to stop in the moment in which it became ready was ready: it may have done jobs, and its log says
     by what settings.
     """
@@ -65,9 +68,11 @@ def drain(worker: Worker, signals: Signals) -> int:
     say(logging.INFO, "draining", running=len(worker.locker.book))
     worker.stop()
     deadline = time.monotonic() + worker.settings.shutdown_timeout.total_seconds()
-    while (left := deadline - time.monotonic()) > 0 and not (signals.wait(0) and worker.locker.book):
-        if worker.wait(min(left, 0.05)):
+    while True:
+        left = deadline - time.monotonic()
+        if worker.wait(max(0.0, min(left, LOOK_EVERY))):
             say(logging.INFO, "drained")
             return LOST if worker.locker.failure else DRAINED
-    worker.abandon()
-    return DEADLINE
+        if left <= 0 or (signals.wait(0) and worker.locker.book):
+            worker.abandon()
+            return DEADLINE

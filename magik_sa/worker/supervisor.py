@@ -108,13 +108,18 @@ class Supervisor:
             say(logging.INFO, "supervising", pid=os.getpid(), processes=count, connections=sum_, health=self._address)
 
     def _drain(self) -> int:
-        """Tell all to stop, and again at a further signal; the worst of how they ended."""
+        """Tell all to stop, and again at a further signal; the worst of how they ended.
+
+        When the time is up it is looked once more: where the supervisor was frozen they may have ended in time.
+        """
         self._draining = True
         deadline = time.monotonic() + self._settings.shutdown_timeout.total_seconds() + GRACE
         codes = [DRAINED]
         self._stop()
-        while self._children() and time.monotonic() < deadline:
-            if self._stopped(LOOK_EVERY):
+        late = False
+        while self._children() and not late:
+            late = time.monotonic() >= deadline
+            if self._stopped(0.0 if late else LOOK_EVERY):
                 deadline = min(deadline, time.monotonic() + GRACE)
                 self._stop()
             codes += [code for seat in self._seats if (code := seat.leave()) is not None]

@@ -62,7 +62,7 @@ def test_a_second_signal_is_3(database: str, engine: Engine, effects: Effects) -
         worker.signal(signal.SIGINT)
         worker.wait_log("event=draining")
         assert worker.returncode is None
-        assert worker.terminate(5) == DEADLINE
+        assert worker.terminate() == DEADLINE
 
 
 def run_for_long(engine: Engine) -> None:

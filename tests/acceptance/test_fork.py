@@ -66,7 +66,7 @@ def test_a_child_leaves_the_connections_of_the_worker_alone(
         (marker,) = add(Session, AfterFork())
         until(lambda: effects.starts(marker), what="the worker is well")
         until(lambda: left(dsn) == [], what=f"all are done: {left(dsn)}")
-        assert set(pids(dsn, f"{worker.app_name} %")) == connections
+        until(lambda: settled(dsn, worker) == connections, what="they are the same; those of the children are gone")
         assert worker.terminate() == 0
     assert noted(dsn) == sorted(
         ["of the job"] * len(ENDS) + ["of the child"] * 2 + [f"child {code}" for code in ENDS.values()]
@@ -89,7 +89,7 @@ def test_a_child_that_outlives_a_killed_worker_holds_up_nobody(
         with WorkerProcess(database, MODULE, database_url=url, concurrency=1) as other:
             other.wait_ready()
             worker.kill()
-            until(lambda: left(dsn) == [], timeout=2, what="the other worker did it")
+            until(lambda: left(dsn) == [], what="the other worker did it, while the child lives")
             assert noted(dsn) == ["row!"]
             first, child, second = (row.note for row in effects.starts(job))
             assert (first, second) == ("attempt 1", "attempt 2")

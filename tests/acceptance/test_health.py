@@ -127,7 +127,7 @@ def test_a_database_that_does_not_answer_is_told_of_and_the_worker_lives(
     proxy = stack.enter_context(Proxy(url.host or "", url.port or 0))
     worker, port = started(stack, url.set(port=proxy.port).render_as_string(hide_password=False))
     until(lambda: ask(port, "/ready") == FINE)
-    (backend,) = pids(dsn, f"{worker.app_name} locker")
+    (backend,) = until(lambda: only(pids(dsn, f"{worker.app_name} locker")), what="that of the start's checks is gone")
     if how == "silent proxy":
         proxy.silence()
     else:
@@ -141,6 +141,11 @@ def test_a_database_that_does_not_answer_is_told_of_and_the_worker_lives(
         go_on(backend)
     until(lambda: ask(port, "/ready") == FINE, 15, what="ready again")
     assert worker.terminate() == 0
+
+
+def only(found: list[int]) -> list[int] | None:
+    """Where there is one alone."""
+    return found if len(found) == 1 else None
 
 
 def go_on(backend: int) -> None:

@@ -14,11 +14,11 @@ from sqlalchemy import create_engine, text
 from examples.long_job import Base, Chunk, Program
 from tests.tools.workers import ROOT, environment
 
-CHUNKS = 30
+CHUNKS, SECONDS = 60, 0.2  # a fifth of them takes longer than a busy machine may keep the program waiting
 
 
 def play(url: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "examples.long_job", "--chunks", str(CHUNKS), "--seconds", "0.1"]
+    command = [sys.executable, "-m", "examples.long_job", "--chunks", str(CHUNKS), "--seconds", str(SECONDS)]
     return subprocess.run(
         [*command, "--database-url", url],
         cwd=ROOT,

@@ -95,7 +95,7 @@ def test_a_schedule_is_listed_paused_resumed_and_run_once(database: str, app: ps
         assert "is resumed" in magik(database, "schedules", "resume", name)
         assert app.execute(ticks, (name,)).fetchone() == (0,)
         assert answer(database, "schedules", "run", name) == {"schedule": name, "due": True, "changed": True}
-        until(lambda: app.execute(ticks, (name,)).fetchone() == (1,), 5, what="a worker has fired it")
+        until(lambda: app.execute(ticks, (name,)).fetchone() == (1,), what="a worker has fired it")
         jobs = "SELECT count(*) FROM magik_jobs"
         assert app.execute(jobs).fetchone() == (1,)
         line = magik(database, "schedules", "run", f"{name}x", code=2)
@@ -130,7 +130,7 @@ def test_workers_are_listed_with_what_they_have_in_hand(database: str, engine: E
         with Session(engine, expire_on_commit=False) as session, session.begin():
             session.add(job := Lasting(seconds=60))
         until(effects.count, what="it runs")
-        (one,) = until(lambda: [w for w in answer(database, "workers")["workers"] if w["jobs"][0]["begun"]])
+        (one,) = until(lambda: [w for w in answer(database, "workers")["workers"] if settled(w)], what="it waits, too")
         lines = magik(database, "workers").splitlines()
         assert re.fullmatch(rf".+:{worker.pid}", one["name"])
         assert (one["alive"], one["running"], one["queues"]) == (True, 1, ["default", "mail"])
@@ -143,6 +143,11 @@ def test_workers_are_listed_with_what_they_have_in_hand(database: str, engine: E
         assert any(re.fullmatch(rf"{job.id} +Lasting +default +\S+Z +\S+:{worker.pid}", line) for line in lines)
         worker.kill()
         until(lambda: answer(database, "workers")["workers"] == [], what="its session is gone")
+
+
+def settled(worker: dict[str, Any]) -> bool:
+    """Whether it has noted that its job has begun, and waits for another in both of its queues."""
+    return worker["jobs"][0]["begun"] and len(worker["waits_for"]) == 2
 
 
 # ---- watching

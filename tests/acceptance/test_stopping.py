@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session as OrmSession
 
 from magik_sa import Job
 from tests.jobs.lasting import Lasting
-from tests.jobs.ledger import Posting, open_books
+from tests.jobs.ledger import GatedPosting, Posting, open_books
 from tests.tools import asking
 from tests.tools.effects import Effects
 from tests.tools.proxy import Proxy
@@ -52,6 +52,11 @@ def count(app: psycopg.Connection[Any], table: str) -> int:
     return int((app.execute(f"SELECT count(*) FROM {table}".encode()).fetchone() or [0])[0])
 
 
+def stops(app: psycopg.Connection[Any]) -> bool:
+    """Whether the worker says in its row that it drains: from then on nothing is begun."""
+    return app.execute("SELECT draining FROM magik_workers").fetchall() == [(True,)]
+
+
 def ended_within(seconds: float, worker: WorkerProcess) -> int:
     """SIGTERM; the exit code of a worker that has ended in this time."""
     began = time.monotonic()
@@ -66,17 +71,17 @@ def test_jobs_that_outlast_the_shutdown_timeout_run_again_elsewhere(
     """Out within the timeout plus one second, with a code that is not 0; nothing half-done, and no failed try."""
     with WorkerProcess(database, "tests.jobs.ledger", concurrency=4, shutdown_timeout="1s") as a:
         a.wait_ready()
-        jobs = [Posting(seconds=1.8 + 30 * (n < 3)) for n in range(4)]  # the last ends after the timeout, if it may
+        jobs = [*(Posting(seconds=60) for _ in range(3)), Posting(stays=1.5)]  # which ends after the timeout, if it may
         add(*jobs)
         until(lambda: effects.count() == 4, what="four jobs run")
         assert ended_within(2, a) == DEADLINE
         assert all(str(job.id) in a.stderr() for job in jobs)
-    until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, 1, what="the locks are free")
+    until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, what="the locks are free")
     assert (count(app, "entries"), count(app, "magik_claims")) == (0, 0)
-    app.execute("""UPDATE magik_jobs SET args = args || '{"seconds": 0}', version = version + 1""")
+    app.execute("""UPDATE magik_jobs SET args = args || '{"seconds": 0, "stays": 0}', version = version + 1""")
     with WorkerProcess(database, "tests.jobs.ledger", concurrency=4) as b:
         b.wait_ready()
-        until(lambda: effects.count() == 8, 3, what="all four are started again")
+        until(lambda: effects.count() == 8, what="all four are started again")
         until(lambda: count(app, "magik_jobs") == 0, what="all four are done")
     assert {row.note for row in effects.rows()} == {"attempt 1"}
     assert count(app, "entries") == 4
@@ -86,12 +91,15 @@ def test_jobs_that_end_within_the_shutdown_timeout_end_well(
     app: psycopg.Connection[Any], database: str, dsn: str, add: Callable[..., None], effects: Effects
 ) -> None:
     """Nothing new is claimed meanwhile."""
-    with WorkerProcess(database, "tests.jobs.ledger", concurrency=2, shutdown_timeout="5s") as worker:
-        worker.wait_ready()
-        add(*(Posting(seconds=1) for _ in range(6)))
-        until(lambda: effects.count() == 2, what="two jobs run")
-        assert ended_within(3, worker) == DRAINED
+    add(*(GatedPosting() for _ in range(6)))
+    with WorkerProcess(database, "tests.jobs.ledger", concurrency=2, shutdown_timeout="1h") as worker:
+        until(lambda: effects.count() == 2, 20, what="two jobs run")
+        worker.signal(signal.SIGTERM)
+        until(lambda: stops(app), what="it claims nothing more, and has given back what had not begun")
+        app.execute("INSERT INTO gates VALUES ('open')")
+        code = worker.wait()
     assert (effects.count(), effects.finished(), count(app, "entries"), count(app, "magik_jobs")) == (2, 2, 2, 4)
+    assert code == DRAINED
     assert (count(app, "magik_claims"), count(app, "magik_workers")) == (0, 0)
 
 
@@ -115,12 +123,13 @@ def handles_sigterm(worker: WorkerProcess) -> bool:
 def test_a_signal_while_the_worker_boots_is_not_lost(
     app: psycopg.Connection[Any], database: str, add: Callable[..., None], tmp_path: Path, effects: Effects
 ) -> None:
-    """At the first moment, three times during a slow import, and right after it."""
+    """At the first moment, three times during a slow import, and right after it; the database lets none get further."""
     (tmp_path / "slow_to_import.py").write_text(SLOW)
     add(Lasting())
     said = [None, "tenth 0.", "tenth 10.", "tenth 19.", "tenth 20."]
-    with ExitStack() as stack:
-        boots = [WorkerProcess(database, "slow_to_import", path=tmp_path, fresh=True) for _ in said]
+    with silent(database) as (url, _), ExitStack() as stack:
+        env = {"MAGIK_DATABASE_URL": url}
+        boots = [WorkerProcess(database, "slow_to_import", path=tmp_path, env=env, fresh=True) for _ in said]
         workers = [stack.enter_context(boot) for boot in boots]
         with ThreadPoolExecutor(len(said)) as threads:
             codes = list(threads.map(stop_when, workers, said))
@@ -161,11 +170,20 @@ def test_one_that_is_stopped_as_it_begins_to_listen_says_that_it_was_ready(datab
     assert (ended.returncode, said) == (DRAINED, ["event=ready", "event=draining", "event=drained"])
 
 
+@contextmanager
+def silent(database: str) -> Iterator[tuple[str, Proxy]]:
+    """The way to a database that takes connections and never answers."""
+    url = make_url(database)
+    with Proxy(url.host or "", url.port or 5432) as proxy:
+        proxy.silence(new=True)
+        yield url.set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False), proxy
+
+
 def stop_when(worker: WorkerProcess, said: str | None) -> int:
     """Stop it when it has said so; None: as soon as it can be stopped."""
     until(lambda: handles_sigterm(worker), 20, every=0.001, what="the signal is taken over")
     until(lambda: said is None or said in worker.stdout(), 20, every=0.005, what=f"{said}")
-    return ended_within(3, worker)
+    return worker.terminate()
 
 
 def test_what_the_application_turns_off_is_turned_on_again_before_anything_is_waited_for(
@@ -173,13 +191,12 @@ def test_what_the_application_turns_off_is_turned_on_again_before_anything_is_wa
 ) -> None:
     off = "import signal\nfor n in (signal.SIGTERM, signal.SIGINT):\n    signal.signal(n, signal.SIG_IGN)\n"
     (tmp_path / "deaf.py").write_text(f"{off}from tests.jobs.lasting import Lasting\n")
-    url = make_url(database)
-    with Proxy(url.host or "", url.port or 5432) as proxy:
-        proxy.silence(new=True)
-        through = url.set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
-        with WorkerProcess(database, "deaf", path=tmp_path, env={"MAGIK_DATABASE_URL": through}) as worker:
-            until(lambda: proxy.open, 20, what="it waits for the database")
-            assert ended_within(2, worker) == DRAINED
+    with (
+        silent(database) as (url, proxy),
+        WorkerProcess(database, "deaf", path=tmp_path, env={"MAGIK_DATABASE_URL": url}) as worker,
+    ):
+        until(lambda: proxy.open, 20, what="it waits for the database")
+        assert worker.terminate() == DRAINED
 
 
 # ---- when it is ready
@@ -207,5 +224,5 @@ def test_every_start_and_stop_is_an_orderly_one(
 def start_and_stop(database: str) -> str:
     with WorkerProcess(database, "tests.jobs.lasting", concurrency=2) as worker:
         worker.wait_ready()
-        assert ended_within(2, worker) == DRAINED
+        assert worker.terminate() == DRAINED
     return worker.stderr()

@@ -279,9 +279,19 @@ def guarded(server: Server, name: str) -> Iterator[None]:
     before = file.read_text("utf-8")
     file.write_text(f"host {name} all all scram-sha-256\n{before}", "utf-8")
     server.execute("SELECT pg_reload_conf()")
+    until(lambda: asks(server.url(name)), what="the server has read it")
     yield
     file.write_text(before, "utf-8")
     server.execute("SELECT pg_reload_conf()")
+
+
+def asks(url: str) -> bool:
+    """Whether it lets nobody in with a wrong password."""
+    try:
+        psycopg.connect(dsn_of(url), password="wrong").close()
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 @pytest.fixture(scope="module")

@@ -269,6 +269,25 @@ def test_overlaps_are_found_of_one_job_and_of_a_class(effects: Effects, recordin
     assert effects.overlaps() == [(one.id, one.id)]
 
 
+def test_a_forked_child_records_on_a_connection_of_its_own(effects: Effects, recording: None, dsn: str) -> None:
+    """Were it killed in the middle, its parent would take the answer to it for one of its own."""
+    effects_module.record(Marker())
+    ours, childs = socket.socketpair()
+    with ours, childs:
+        if not (child := os.fork()):
+            ours.close()  # so that this ends with the test
+            effects_module.record(Marker())
+            childs.sendall(b".")
+            childs.recv(1)
+            os._exit(0)
+        assert ours.recv(1) == b"."
+        assert len(sessions.pids(dsn, "effects")) == 2
+        ours.sendall(b".")
+        assert os.waitpid(child, 0)[1] == 0
+    effects_module.record(Marker())
+    assert effects.count() == 3
+
+
 def test_recording_goes_on_after_its_connection_was_ended(effects: Effects, recording: None, dsn: str) -> None:
     effects_module.record(Marker())
     assert len(sessions.terminate(dsn, "effects")) == 1
@@ -522,6 +541,25 @@ def test_a_frozen_worker_does_not_answer_and_a_thawed_one_does(database: str, ds
         assert sessions.pids(dsn, f"{worker.app_name} locker")
         worker.cont()
         assert worker.wait() == 0
+
+
+LAST_WORDS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\nsys.exit('the last words')"
+
+
+def test_what_a_worker_says_last_is_found(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends right after a look that found nothing."""
+    read = WorkerProcess.stderr
+    command = [sys.executable, "-c", LAST_WORDS, str(tmp_path / "gate")]
+    with WorkerProcess(database, command=command) as worker:
+
+        def look(self: WorkerProcess) -> str:
+            found = read(self)
+            (tmp_path / "gate").touch()
+            assert worker.process.wait(30) == 1
+            return found
+
+        monkeypatch.setattr(WorkerProcess, "stderr", look)
+        assert worker.wait_log("the last words").group() == "the last words"
 
 
 FAMILY = """

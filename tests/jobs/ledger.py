@@ -43,16 +43,22 @@ def open_books(engine: Engine) -> None:
 
 
 class Posting(Job, policy="system"):
-    """Writes one entry, and takes `seconds` of work before it ends; `again` of them when it was interrupted before."""
+    """Writes one entry, and takes `seconds` of work before it ends; `again` of them when it was interrupted before.
+
+    With `stays` it ends so many seconds after its worker was told to stop.
+    """
 
     seconds: Mapped[float] = arg(default=0.0)
     again: Mapped[float] = arg(default=0.0)
+    stays: Mapped[float] = arg(default=0.0)
 
     def perform(self, session: Session) -> None:
         with effect(self, f"attempt {self.error_count + 1}"):
             session.add(Entry(job_id=self.id, part=0, worker=os.getpid()))
             session.flush()
-            time.sleep(self.again if self.error_count else self.seconds)
+            while self.stays and not self.stopping:
+                threading.Event().wait(0.01)
+            time.sleep(self.stays or (self.again if self.error_count else self.seconds))
 
 
 class GatedPosting(Job, policy="system"):

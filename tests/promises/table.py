@@ -291,14 +291,14 @@ LINES: Final = (
         "nothing is claimed after the signal",
         "without_the_stop",
         f"{STOPPING}test_jobs_that_end_within_the_shutdown_timeout_end_well",
-        r"assert \(\d+\.\d+ - \d+\.\d+\) < 3|assert \([3-6], ",
+        r"assert \([3-6], ",
     ),
     Line(
         "9",
         "signals work while the application is imported",
         "without_early_signals",
         f"{STOPPING}test_a_signal_while_the_worker_boots_is_not_lost",
-        r"the worker still runs after",
+        r"the worker still runs after|\[2, 2, 2, 2, 2\] == \[0, 0, 0, 0, 0\]",
     ),
     Line(
         "10",

@@ -101,7 +101,9 @@ def _execute(query: str, values: tuple[object, ...]) -> psycopg.Cursor[Any]:
 
 
 def _connection() -> psycopg.Connection[Any]:
-    if getattr(_mine, "connection", None) is None or _mine.connection.closed:
+    if getattr(_mine, "pid", None) != os.getpid():  # in a forked child: an answer to it would be taken for its parent's
+        _mine.pid, _mine.connection = os.getpid(), None
+    if _mine.connection is None or _mine.connection.closed:
         url = os.environ.get("EFFECTS_URL") or os.environ["MAGIK_DATABASE_URL"]
         _mine.connection = psycopg.connect(dsn_of(url), autocommit=True, application_name="effects")
     connection: psycopg.Connection[Any] = _mine.connection
@@ -112,7 +114,7 @@ def forget() -> None:
     """Close this thread's connection, for tests that record in their own process."""
     with contextlib.suppress(AttributeError):
         _mine.connection.close()
-        del _mine.connection
+        _mine.connection = None
 
 
 # ---- in the test --------------------------------------------------------------------------------------------

@@ -194,8 +194,9 @@ class WorkerProcess:
         """Return the first match of a regular expression in stderr, waiting for it."""
 
         def found() -> re.Match[str] | None:
+            ended = self.returncode  # first: what it says last it may say after a look at the log
             match = re.search(pattern, self.stderr())
-            if match is None and self.returncode not in (None, 0):
+            if match is None and ended not in (None, 0):
                 self.expect_alive()
             return match
 
