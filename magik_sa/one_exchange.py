@@ -18,7 +18,7 @@ from uuid import UUID
 import psycopg
 from psycopg.pq import ExecStatus, TransactionStatus
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from . import routing, successor
@@ -83,11 +83,14 @@ def is_kept(error: DBAPIError) -> bool:
 
 
 def _is_offered(engine: Engine, name: str) -> bool:
-    with engine.connect() as connection:
-        if connection.dialect.driver != "psycopg":
-            return False
-        told = {"name": SIGNATURE.format(name=name)}
-        return bool(connection.exec_driver_sql(OFFERED, told).scalar())
+    """No, where the server does not answer just now: a worker begins without it, too."""
+    if engine.dialect.driver != "psycopg":
+        return False
+    try:
+        with engine.connect() as connection:
+            return bool(connection.exec_driver_sql(OFFERED, {"name": SIGNATURE.format(name=name)}).scalar())
+    except SQLAlchemyError:
+        return False
 
 
 def _is_as_lent(driver: psycopg.Connection[Any]) -> bool:

@@ -216,10 +216,11 @@ def test_without_the_function_it_goes_by_itself(
     assert (notes(engine), rows(engine)) == (["done"], [])
 
 
-def test_another_driver_has_no_such_way(database: str) -> None:
-    engine = create_engine(database.replace("+psycopg:", "+psycopg2:"))
-    assert not OneExchange(engine).is_offered
-    engine.dispose()
+def test_another_driver_has_no_such_way_nor_has_a_server_that_does_not_answer(database: str) -> None:
+    for other in (database.replace("+psycopg:", "+psycopg2:"), "postgresql+psycopg://somebody@127.0.0.1:1/nowhere"):
+        engine = create_engine(other)
+        assert not OneExchange(engine).is_offered
+        engine.dispose()
 
 
 def test_the_command_is_gone_when_the_run_is(bench: Bench, engine: Engine, Session: Session) -> None:
