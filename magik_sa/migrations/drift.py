@@ -19,7 +19,7 @@ from ..names import quoted
 TABLE: Final = re.compile(r"CREATE (?:UNLOGGED )?TABLE \{schema\}(\w+) \(\n(.*?)\n\)", re.DOTALL)
 INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+) ON")
 FUNCTION: Final = re.compile(r"CREATE FUNCTION (?:\{schema\}|%1\$s\.)(\w+)\([^)]*\).*\$magik\$(.*)\$magik\$", re.DOTALL)
-HOME: Final = "%1$s."  # of a body, the schema that it was made in, which is left out of what is compared
+HOME: Final = "%1$s.magik_jobs"  # in a body, with the schema that it was made in, which is left out of what is compared
 TRIGGER: Final = re.compile(r"CREATE TRIGGER (\w+) .* ON \{schema\}(\w+)")
 
 # All there is of ours, in one look: a part is known by its kind, its table (or none) and its name. `state` is what else
@@ -41,7 +41,7 @@ UNION ALL
 SELECT 'trigger', '', tgname, CASE tgenabled WHEN 'D' THEN 'disabled' ELSE '' END
   FROM ours JOIN pg_trigger ON tgrelid = ours.oid
 UNION ALL
-SELECT 'function', '', proname, replace(prosrc, home.id::regnamespace || '.', '')
+SELECT 'function', '', proname, replace(prosrc, home.id::regnamespace || '.magik_jobs', 'magik_jobs')
   FROM pg_proc, home WHERE pronamespace = home.id AND proname LIKE 'magik%'"""
 
 
@@ -108,7 +108,7 @@ def _read(statement: str) -> Iterator[Part]:
     elif found := TRIGGER.search(statement):
         yield Part("trigger", found[1], sql, table=found[2])
     elif found := FUNCTION.search(statement):
-        yield Part("function", found[1], sql, state=found[2].replace(HOME, ""))
+        yield Part("function", found[1], sql, state=found[2].replace(HOME, "magik_jobs"))
 
 
 def _lines(table: str, body: str) -> Iterator[Part]:

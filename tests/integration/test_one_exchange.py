@@ -22,7 +22,7 @@ Session = sessionmaker[OrmSession]
 ENDED = "DELETE FROM magik_jobs"
 
 
-class Ended(Job, policy="system"):
+class LeavingOpen(Job, policy="system"):
     """Writes, and leaves its Session in some state; a hook of the test's."""
 
     how: Mapped[str] = arg(default="")
@@ -33,7 +33,7 @@ class Ended(Job, policy="system"):
         LEAVES[self.how](session)
 
 
-class Kept(Job, policy="system"):
+class KeptWithCommit(Job, policy="system"):
     keep = "7d"
 
     def perform(self, session: OrmSession) -> None:
@@ -84,7 +84,7 @@ def statements(engine: Engine) -> list[str]:
 def test_the_end_of_a_run_takes_no_statement_of_its_own(
     bench: Bench, engine: Engine, Session: Session, statements: list[str]
 ) -> None:
-    add(Session, Ended())
+    add(Session, LeavingOpen())
     statements.clear()
     assert bench.next() is Outcome.FINISHED
     assert statements == ["INSERT INTO notes VALUES (%(what)s)"]
@@ -94,7 +94,7 @@ def test_the_end_of_a_run_takes_no_statement_of_its_own(
 def test_a_class_that_keeps_its_rows_has_them_kept_so(
     bench: Bench, engine: Engine, Session: Session, statements: list[str]
 ) -> None:
-    add(Session, Kept())
+    add(Session, KeptWithCommit())
     execute(engine, "UPDATE magik_jobs SET version = 2147483647")()
     statements.clear()
     assert bench.next() is Outcome.FINISHED
@@ -107,7 +107,7 @@ def test_a_class_that_keeps_its_rows_has_them_kept_so(
 def test_where_it_cannot_go_with_the_commit_it_goes_by_itself(
     bench: Bench, engine: Engine, Session: Session, statements: list[str], how: str
 ) -> None:
-    add(Session, Ended(how=how))
+    add(Session, LeavingOpen(how=how))
     statements.clear()
     assert bench.next() is Outcome.FINISHED
     assert [said for said in statements if said.startswith(ENDED)] != []
@@ -129,7 +129,7 @@ def test_with_a_successor_it_goes_by_itself(
 def test_what_a_listener_writes_before_the_commit_is_committed_with_it(
     bench: Bench, engine: Engine, Session: Session, statements: list[str]
 ) -> None:
-    add(Session, Ended(how="a listener"))
+    add(Session, LeavingOpen(how="a listener"))
     statements.clear()
     assert bench.next() is Outcome.FINISHED
     assert [said for said in statements if said.startswith(ENDED)] == []
@@ -150,7 +150,7 @@ def test_a_commit_of_the_applications_own_is_called(dsn: str, bench: Bench, Sess
     engine = create_engine(database, creator=lambda: Own.connect(dsn))
     with engine.connect() as connection:
         own = Bench(dsn, connection, bench.in_one)
-        add(Session, Ended())
+        add(Session, LeavingOpen())
         before = Own.commits
         assert own.next() is Outcome.FINISHED
         assert Own.commits == before + 1
@@ -166,7 +166,7 @@ CREATE CONSTRAINT TRIGGER no AFTER INSERT ON notes DEFERRABLE INITIALLY DEFERRED
 def test_what_the_server_says_only_at_the_commit_is_the_jobs_failure(
     bench: Bench, engine: Engine, Session: Session
 ) -> None:
-    add(Session, Ended())
+    add(Session, LeavingOpen())
     execute(engine, LATE)()
     assert bench.next() is Outcome.RETRY
     (row,) = rows(engine)
@@ -177,7 +177,7 @@ def test_what_the_server_says_only_at_the_commit_is_the_jobs_failure(
 def test_a_connection_that_is_lost_there_is_invalidated_and_the_failure_recorded_on_another(
     bench: Bench, engine: Engine, Session: Session, server: Any
 ) -> None:
-    add(Session, Ended())
+    add(Session, LeavingOpen())
     execute(
         engine,
         LATE.replace(
@@ -202,7 +202,7 @@ def test_without_the_function_it_goes_by_itself(
     bench: Bench, engine: Engine, Session: Session, withdraws: str, late: bool
 ) -> None:
     """Where it goes only afterwards, one run is tried again."""
-    add(Session, Ended())
+    add(Session, LeavingOpen())
     if late:
         execute(engine, withdraws)()
         assert bench.next() is Outcome.RETRY
@@ -225,7 +225,7 @@ def test_another_driver_has_no_such_way_nor_has_a_server_that_does_not_answer(da
 
 def test_the_command_is_gone_when_the_run_is(bench: Bench, engine: Engine, Session: Session) -> None:
     """Left on the connection, it would end the same row with the next job's commit."""
-    add(Session, Ended())
+    add(Session, LeavingOpen())
     assert bench.next() is Outcome.FINISHED
     driver: Any = bench.connection.connection.driver_connection
     assert "commit" not in vars(driver)
