@@ -29,8 +29,8 @@ from .settings import schema
 from .unused import is_committed_as_ever
 from .version import CHANGED_HANDS, KEPT
 
-# Whether this role may call it; it may be missing, too, where nobody has migrated since there is one. It names its table
-# with its schema: in one that was renamed since, or copied, it would write to another table than ours.
+# Whether this role may call it; it may be missing, too, where nobody has migrated since there is one. It names its
+# table with its schema: in one that was renamed since, or copied, it would write to another table than ours.
 OFFERED: Final = """
 SELECT has_function_privilege(f.oid, 'EXECUTE') AND f.pronamespace = jobs.relnamespace
        AND position('DELETE FROM ' || jobs.relnamespace::regnamespace || '.magik_jobs ' IN f.prosrc) > 0
@@ -107,7 +107,7 @@ def _is_as_lent(driver: Any) -> bool:
     psycopg refuses to commit, or to roll back, where one of its own contexts is open. It tells nobody before.
     """
     own = getattr(type(driver), "commit", None) is not COMMIT or "commit" in vars(driver)
-    if own or getattr(driver, "_num_transactions", 0):
+    if own or getattr(driver, "_num_transactions", False):
         return False
     line = driver.pgconn
     return bool(line.transaction_status == TransactionStatus.INTRANS and line.pipeline_status == PipelineStatus.OFF)

@@ -40,7 +40,8 @@ def test_the_package_names_the_variable_and_not_a_module() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{1: 2}, {"a": object()}, {"a": float("nan")}, {"a": "\0"}, {"a": (1,)}, {"a": "x" * 300_000}, None, 3, [1]]
+    "value",
+    [{1: 2}, {"a": object()}, {"a": float("nan")}, {"a": "\0"}, {"a": (1,)}, {"a": "x" * 300_000}, None, 3, [1]],
 )
 def test_what_is_not_plain_json_cannot_travel(put: Any, value: Any) -> None:
     put(value)
