@@ -4,8 +4,8 @@ Each exchange with the server makes a thread give the interpreter away and wait 
 what a short job that writes costs. The server does not look at the COMMIT where the statement before it has failed. So
 that statement calls a function of ours, ``magik_jobs_ended``, which raises where it wrote nothing.
 
-SQLAlchemy commits by its driver's `commit`, after everything that an application can have told to come before; for this
-once that is the exchange. Where it cannot be so, each goes by itself, as ever.
+SQLAlchemy commits by its driver's `commit`; for this once that is the exchange. Where an application has its own say in
+how it is committed, or something is open on the connection, each goes by itself, as ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, Final
 from uuid import UUID
 
 import psycopg
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg import generators
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -25,12 +26,18 @@ from . import routing, successor
 from .failure import sqlstate
 from .names import table
 from .settings import schema
+from .unused import is_committed_as_ever
 from .version import CHANGED_HANDS, KEPT
 
-# Whether this role may call it; it may be missing, too, where nobody has migrated since there is one.
+# Whether this role may call it; it may be missing, too, where nobody has migrated since there is one. It names its
+# table with its schema: in one that was renamed since, or copied, it would write to another table than ours.
 OFFERED: Final = """
-SELECT coalesce(has_function_privilege(to_regprocedure(%(name)s), 'EXECUTE'), false)"""
+SELECT has_function_privilege(f.oid, 'EXECUTE') AND f.pronamespace = jobs.relnamespace
+       AND position('DELETE FROM ' || jobs.relnamespace::regnamespace || '.magik_jobs ' IN f.prosrc) > 0
+  FROM pg_proc f, pg_class jobs
+ WHERE f.oid = to_regprocedure(%(name)s) AND jobs.oid = to_regclass(%(jobs)s)"""
 SIGNATURE: Final = "{name}(uuid, integer, boolean)"
+COMMIT: Final = psycopg.Connection.commit
 WITHDRAWN: Final = {"42883", "42501", "42P01"}  # since then: no such function, no right to it, not where its table is
 
 
@@ -50,14 +57,18 @@ class OneExchange:
             return False
         if not connection.in_transaction() or routing.is_elsewhere(session) or successor.are_held(session):
             return False
-        driver = connection.connection.driver_connection
-        return isinstance(driver, psycopg.Connection) and _is_as_lent(driver)
+        return is_committed_as_ever(session) and _is_as_lent(connection.connection.driver_connection)
 
     @contextmanager
     def commits(self, connection: Connection, id: UUID, version: Callable[[], int], *, keep: bool) -> Iterator[None]:
         """Within, a commit on `connection` ends the row first: `version` says then which one it has."""
         driver: Any = connection.connection.driver_connection
-        driver.commit = lambda: _exchange(driver, self._command(id, version(), keep))
+
+        def commit() -> None:
+            del driver.commit  # what is committed after it is no end of this row
+            _exchange(driver, self._command(id, version(), keep).encode(driver.info.encoding))
+
+        driver.commit = commit
         try:
             yield
         except DBAPIError as error:
@@ -67,9 +78,9 @@ class OneExchange:
         finally:
             vars(driver).pop("commit", None)
 
-    def _command(self, id: UUID, version: int, keep: bool) -> bytes:
+    def _command(self, id: UUID, version: int, keep: bool) -> str:
         """Both as text: the protocol takes no values where there is more than one statement."""
-        return f"SELECT {self._name}('{id}', {version:d}, {keep}); COMMIT".encode()
+        return f"SELECT {self._name}('{id}', {version:d}, {keep}); COMMIT"
 
 
 def is_superseded(error: DBAPIError) -> bool:
@@ -86,23 +97,34 @@ def _is_offered(engine: Engine, name: str) -> bool:
     """No, where the server does not answer just now: a worker begins without it, too."""
     if engine.dialect.driver != "psycopg":
         return False
+    told = {"name": SIGNATURE.format(name=name), "jobs": table("magik_jobs", schema())}
     try:
         with engine.connect() as connection:
-            return bool(connection.exec_driver_sql(OFFERED, {"name": SIGNATURE.format(name=name)}).scalar())
+            return bool(connection.exec_driver_sql(OFFERED, told).scalar())
     except SQLAlchemyError:
         return False
 
 
-def _is_as_lent(driver: psycopg.Connection[Any]) -> bool:
-    own = type(driver).commit is not psycopg.Connection.commit
-    return not own and driver.pgconn.transaction_status == TransactionStatus.INTRANS
+def _is_as_lent(driver: Any) -> bool:
+    """It commits as psycopg does, and is in a transaction and in nothing else.
+
+    psycopg refuses to commit, or to roll back, where one of its own contexts is open. It tells nobody before.
+    """
+    own = getattr(type(driver), "commit", None) is not COMMIT or "commit" in vars(driver)
+    if own or getattr(driver, "_num_transactions", False):
+        return False
+    line = driver.pgconn
+    return bool(line.transaction_status == TransactionStatus.INTRANS and line.pipeline_status == PipelineStatus.OFF)
 
 
 def _exchange(driver: psycopg.Connection[Any], command: bytes) -> None:
-    """By libpq itself: what psycopg does around a statement is for results, and for values."""
+    """What psycopg does around a statement is for results, and for values; how it waits is its own.
+
+    libpq's own call would wait for the server without anybody in Python: a connection that is closed meanwhile by
+    another thread is one that it goes on reading from.
+    """
     with driver.lock:
-        result = driver.pgconn.exec_(command)
-    if driver.broken:  # then it is of no kind, and by its kind it is known that the connection is lost
-        raise psycopg.OperationalError(result.get_error_message())
+        driver.pgconn.send_query(command)
+        result = driver.wait(generators.execute(driver.pgconn))[-1]
     if result.status != ExecStatus.COMMAND_OK:
         raise psycopg.errors.error_from_result(result, driver.info.encoding)

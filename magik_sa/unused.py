@@ -24,9 +24,12 @@ def is_unused(job: Job, session: Session) -> bool:
     )
 
 
+def is_committed_as_ever(session: Session) -> bool:
+    """Nobody has put anything in before its commit: neither a listener, nor a `commit` of the application's own."""
+    plain = getattr(session.commit, "__func__", None) is Session.commit
+    return plain and _OURS.issuperset(session.dispatch.before_commit)
+
+
 def _is_followed(session: Session) -> bool:
-    """By listeners, or by a `commit` of the application's own."""
-    if getattr(session.commit, "__func__", None) is not Session.commit:
-        return True
-    told = session.dispatch
-    return not (_OURS.issuperset(told.before_commit) and _OURS.issuperset(told.after_commit))
+    """By whoever puts something in before the commit, or is told of it."""
+    return not (is_committed_as_ever(session) and _OURS.issuperset(session.dispatch.after_commit))

@@ -18,8 +18,10 @@ from ..names import quoted
 
 TABLE: Final = re.compile(r"CREATE (?:UNLOGGED )?TABLE \{schema\}(\w+) \(\n(.*?)\n\)", re.DOTALL)
 INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+) ON")
-FUNCTION: Final = re.compile(r"CREATE FUNCTION (?:\{schema\}|%1\$s\.)(\w+)\([^)]*\).*\$magik\$(.*)\$magik\$", re.DOTALL)
-HOME: Final = "%1$s.magik_jobs"  # in a body, with the schema that it was made in, which is left out of what is compared
+FUNCTION: Final = re.compile(
+    r"CREATE FUNCTION (?:\{schema\}|<home>\.)(\w+)\([^)]*\).*\$magik\$(.*)\$magik\$", re.DOTALL
+)
+HOME: Final = "<home>.magik_jobs"  # in a body, with the schema that it was made in, which is not compared
 TRIGGER: Final = re.compile(r"CREATE TRIGGER (\w+) .* ON \{schema\}(\w+)")
 
 # All there is of ours, in one look: a part is known by its kind, its table (or none) and its name. `state` is what else

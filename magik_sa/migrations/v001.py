@@ -249,28 +249,29 @@ CREATE TRIGGER magik_queues_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE
 # The end of a run's row, to be sent with the COMMIT behind it: it raises where it has written nothing, and then the
 # server does not look at the COMMIT. Two conditions of our own: the row is another run's by now, or it is not and a
 # trigger or a policy has kept it. It names the table with its schema, which is asked for here: the search_path that it
-# is called with need not be this one.
+# is called with need not be this one. No % of format(): a script printed for pyformat has two of each.
 ENDED: Final = f"""
-DO $do$ BEGIN EXECUTE format($sql$
-CREATE FUNCTION %1$s.magik_jobs_ended(its_id uuid, its_version integer, keep boolean) RETURNS void
+DO $do$ BEGIN EXECUTE replace($sql$
+CREATE FUNCTION <home>.magik_jobs_ended(its_id uuid, its_version integer, keep boolean) RETURNS void
 LANGUAGE plpgsql AS $magik$
 BEGIN
   IF keep THEN
-    UPDATE %1$s.magik_jobs SET finished_at = statement_timestamp(),
+    UPDATE <home>.magik_jobs SET finished_at = statement_timestamp(),
            version = CASE WHEN version = {LAST} THEN 1 ELSE version + 1 END
      WHERE id = its_id AND version = its_version;
   ELSE
-    DELETE FROM %1$s.magik_jobs WHERE id = its_id AND version = its_version;
+    DELETE FROM <home>.magik_jobs WHERE id = its_id AND version = its_version;
   END IF;
   IF NOT FOUND THEN
-    IF EXISTS (SELECT FROM %1$s.magik_jobs WHERE id = its_id AND version = its_version) THEN
+    IF EXISTS (SELECT FROM <home>.magik_jobs WHERE id = its_id AND version = its_version) THEN
       RAISE 'the row was not written' USING ERRCODE = '{KEPT}';
     END IF;
     RAISE 'the row is not this run''s any more' USING ERRCODE = '{CHANGED_HANDS}';
   END IF;
 END
 $magik$
-$sql$, (SELECT typnamespace::regnamespace FROM pg_type WHERE oid = pg_typeof(NULL::{{schema}}magik_jobs))); END $do$"""
+$sql$, '<home>', (SELECT typnamespace::regnamespace::text
+                    FROM pg_type WHERE oid = pg_typeof(NULL::{{schema}}magik_jobs))); END $do$"""
 
 TABLES: Final = (JOBS, CLAIM, KEY, FINISHED, EXPIRED, SCHEDULES, QUEUES, CLAIMS, WORKERS, EFFECTS, SCHEMA)
 

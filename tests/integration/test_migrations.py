@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 import threading
 import time
@@ -18,7 +19,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, te
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from magik_sa.errors import MagikError
-from magik_sa.migrations import HEAD, installed_version, migrate
+from magik_sa.migrations import HEAD, installed_version, migrate, v001
 from tests.tools.dump import dump
 from tests.tools.server import Server
 from tests.tools.sessions import pids
@@ -254,7 +255,7 @@ def tenant(server: Server, empty_database: str) -> Iterator[Callable[[str], str]
     server.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)), name)
 
 
-SCHEMAS = ["jobs", 'My "jobs": {schema} 100%s', "s" * 63]
+SCHEMAS = ["jobs", 'My "jobs": {schema} 100%s', "it's $1 \\n %1$s", "s" * 63]
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
@@ -275,6 +276,22 @@ def test_in_a_configured_schema(tenant: Callable[[str], str], monkeypatch: pytes
         assert connection.execute(text(OURS)).all() == []
     up(url)
     down(url)
+
+
+def test_a_script_of_a_driver_that_doubles_percent_signs_is_the_same(empty_database: str) -> None:
+    """As where an env.py does not say which style a script's parameters have."""
+    script = io.StringIO()
+    context = MigrationContext.configure(
+        dialect_name="postgresql", opts={"as_sql": True, "output_buffer": script, "transactional_ddl": False}
+    )
+    assert context.dialect.paramstyle == "pyformat"
+    v001.upgrade(Operations(context))
+    with transaction(empty_database) as connection:
+        driver: Any = connection.connection.driver_connection
+        driver.execute(script.getvalue())
+        assert sorted(connection.scalars(text("SELECT proname FROM pg_proc WHERE proname LIKE 'magik%'"))) == sorted(
+            v001.PARTS["function"]
+        )
 
 
 def test_where_the_search_path_leads(tenant: Callable[[str], str], server: Server, empty_database: str) -> None:

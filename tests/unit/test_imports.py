@@ -28,7 +28,7 @@ names priorities rows statement server grants
 unknown setting writing committed enqueue wake
 completing claim.claimed claim.marks claim.walk claim.reread claim.notes claim.locks claim.unserved claim
 timeout
-lent outcome fence successor unnest chunk alike bulk routing one_exchange job_session unused recording ending run
+lent outcome fence successor unnest chunk alike bulk routing unused one_exchange job_session recording ending run
 timetable ticks tries recurring effects
 home locked installed pausing
 migrations.parts migrations.drift migrations.v001 migrations migrations.autogenerate
