@@ -17,9 +17,9 @@ def strip(_: Any, __: Any, statement: str, values: Any, ___: Any, ____: bool) ->
     return VERSION.sub("", statement), values
 
 
-def anyones(_: OneExchange, id: UUID, __: int, keep: bool) -> bytes:
+def anyones(_: OneExchange, id: UUID, __: int, keep: bool) -> str:
     assert not keep
-    return f"DELETE FROM magik_jobs WHERE id = '{id}'; COMMIT".encode()
+    return f"DELETE FROM magik_jobs WHERE id = '{id}'; COMMIT"
 
 
 def take_out() -> None:
