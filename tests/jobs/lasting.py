@@ -21,6 +21,18 @@ class Lasting(Job, policy="system"):
             time.sleep(self.seconds)
 
 
+class LastingUntilTold(Job, policy="system"):
+    """At most one live job a tenant, which lasts until there is a table `told`."""
+
+    idempotent_by = "tenant_id"
+    tenant_id: Mapped[int] = arg()
+
+    def perform(self, session: Session) -> None:
+        with effect(self):
+            while not session.scalar(text("SELECT to_regclass('told') IS NOT NULL")):
+                time.sleep(0.02)
+
+
 class LastingInSession(Job, policy="system"):
     """Uses its Session first, so it ends by a statement of its own thread."""
 
