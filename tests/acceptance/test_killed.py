@@ -172,9 +172,8 @@ def test_a_worker_goes_on_when_its_locking_connection_is_terminated(
     with WorkerProcess(database, LEDGER, concurrency=4, poll_interval="1h") as worker:
         worker.wait_ready()
 
-
         def goes_on(losses: int) -> None:
-            """Another job starts after the loss of the connection; and there is a connection to be lost the next time."""
+            """Another job starts after the loss of the connection, and there is one to be lost the next time."""
             moment, job = now(app), Posting(priority=1)
             assert terminate(dsn, f"{worker.app_name} locker")
             add(job)

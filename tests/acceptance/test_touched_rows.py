@@ -62,10 +62,10 @@ def test_rows_in_an_open_transaction_hold_up_no_other_job(
     with touched(dsn, statement) as end, worker(database, file) as process:
         process.wait_ready()
         others = added(engine, 20)
-        until(lambda: set(runs(file)) >= others, timeout=3)
+        until(lambda: set(runs(file)) >= others, timeout=30)
         assert not head & set(runs(file))
         end()
-        until(lambda: set(runs(file)) == head | others, timeout=5)
+        until(lambda: set(runs(file)) == head | others, timeout=30)
         until(lambda: left(dsn) == 0)
     assert set(runs(file).values()) == {1}
 

@@ -38,7 +38,7 @@ class FiveMinutely(Job, policy="system"):
 
 
 class Slow(Job, policy="system"):
-    """Its on_schedule takes as many seconds as SLOW says, in SQL or (SLOW_IN=python) not, or (lock) until it gets one."""
+    """Its on_schedule takes as many seconds as SLOW says, in SQL or not (SLOW_IN=python), or until it gets a lock."""
 
     retries = Retries(timeout=os.environ.get("SLOW_LIMIT"))
     schedule = Schedule(every="1h") if os.environ.get("SLOW") else None

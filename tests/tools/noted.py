@@ -7,11 +7,8 @@ from .waiting import until
 
 # A worker that says so of no run before it has ended: what dies in it has not begun, as far as is known. And suspects
 # start one after the other, however long one of them takes to die.
-UNNOTED = (
-    "-c",
-    "from magik_sa.worker import book, suspects; book.BEGUN_AFTER = suspects.PROBATION = 60.0;"
-    "from tests.controls import work; work()",
-)
+NEVER = "from magik_sa.worker import book, suspects; book.BEGUN_AFTER = suspects.PROBATION = 60.0"
+UNNOTED = ("-c", f"{NEVER}; from tests.controls import work; work()")
 
 BEGUN = "SELECT FROM magik_claims WHERE job_id = %s AND begun"
 
