@@ -357,7 +357,7 @@ def test_schedules_that_fail_hurt_no_other_and_fire_once_they_are_mended(
     def too_often() -> bool:
         """The rests are 1 s, 2 s, 4 s, so that the third try comes after 3 s, the fourth after 7 s."""
         most = max(Counter(fields(worker, "schedule_failed", "schedule")).values())
-        return 2 ** (most - 1) - 1 > time.monotonic() - began
+        return bool(2 ** (most - 1) - 1 > time.monotonic() - began)
 
     never(too_often, during=3.0)
     assert one(app, "SELECT count(*) FROM magik_job_schedules WHERE next_run_at <= now()") == len(BY_NAME)

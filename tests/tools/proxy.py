@@ -123,7 +123,7 @@ class Proxy:
         self._last_words = words, new
 
     def passes(self, chunk: bytes) -> None:
-        """A link tells of each chunk before it goes: what answers to the last words is held back however soon it comes."""
+        """A link tells of each chunk before it goes: the answer to the last words is held back, however soon it is."""
         if self._last_words is not None and self._last_words[0] in chunk:
             new, self._last_words = self._last_words[1], None
             self.silence(new=new)
