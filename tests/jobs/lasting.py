@@ -8,7 +8,8 @@ from sqlalchemy import text
 from sqlalchemy.orm import Mapped, Session
 
 from magik_sa import Job, arg
-from tests.tools.effects import effect
+from tests.tools.effects import effect, execute
+from tests.tools.waiting import until
 
 
 class Lasting(Job, policy="system"):
@@ -29,8 +30,7 @@ class LastingUntilTold(Job, policy="system"):
 
     def perform(self, session: Session) -> None:
         with effect(self):
-            while not session.scalar(text("SELECT to_regclass('told') IS NOT NULL")):
-                time.sleep(0.02)
+            until(lambda: execute("SELECT to_regclass('told')", ()).fetchone() != (None,), 60)
 
 
 class LastingInSession(Job, policy="system"):
