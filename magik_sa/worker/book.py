@@ -7,7 +7,7 @@ it has in hand. Only the locker thread writes here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from uuid import UUID
 
 from ..claim import Busy, Claimed, keys_of
@@ -15,6 +15,7 @@ from ..claim import Busy, Claimed, keys_of
 BEGUN_AFTER = 0.05  # seconds that a run lasts before its note says so
 ASIDE_FOR = 1.0  # seconds until a job whose outcome could not be recorded is looked at again
 ROW_BUSY = 1.0  # seconds, where its row is in somebody's open transaction
+WEIGHT = 0.1  # of the last look, in the mean of what it takes to find out that
 KEY_BUSY = 0.1  # seconds, where its key runs elsewhere: as a rule the job before it has ended and is about to unlock
 
 
@@ -27,6 +28,7 @@ class Book:
         self._unmarked: set[Claimed] = set()  # whose notes do not say "begun" yet
         self._aside: dict[UUID, tuple[Claimed, float]] = {}
         self._lost: set[Claimed] = set()
+        self._look = 0.0  # seconds that it takes to find out of one row that it is touched, in the mean
 
     def __len__(self) -> int:
         return len(self._held)
@@ -61,6 +63,16 @@ class Book:
 
     def put_aside(self, jobs: Iterable[Claimed], seconds: float) -> None:
         self._aside.update({job.id: (job, time.monotonic() + seconds) for job in jobs})
+
+    def put_touched_aside(self, jobs: Collection[Claimed], took: float) -> None:
+        """Those whose rows are in somebody's open transaction, found by a claim that took so many seconds.
+
+        Of very many each is looked at again later: all looks together take half of the time at most. Else the first
+        would be back before the last was looked at, and what lies behind them would never be reached.
+        """
+        if jobs:
+            self._look += WEIGHT * (took / len(jobs) - self._look)
+            self.put_aside(jobs, max(ROW_BUSY, 2 * self._look * (len(jobs) + len(self._aside))))
 
     def back(self) -> list[Claimed]:
         """Those that have been aside for long enough, and are so no more."""

@@ -17,7 +17,7 @@ from ..logs import say
 from ..outcome import Outcome
 from ..readable import readable
 from ..run import tell
-from .book import ASIDE_FOR, KEY_BUSY, ROW_BUSY
+from .book import ASIDE_FOR, KEY_BUSY
 from .chores import Chores
 from .completer import Completer
 from .ear import Ear
@@ -168,9 +168,10 @@ class Locker(threading.Thread):
         self.line.claims.walks.step_back(self.book.back())
 
     def _claim(self, queue: str, n: int) -> Batch:
+        began = time.monotonic()
         batch = self.line.claims.claim(queue, n, self.assignment.known, self.book.busy)
         self.book.put_aside(batch.refused, KEY_BUSY)
-        self.book.put_aside(batch.touched, ROW_BUSY)
+        self.book.put_touched_aside(batch.touched, time.monotonic() - began)
         self.stock.enter(batch.jobs)
         return batch
 

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session as OrmSession
 from magik_sa import bulk_enqueue
 from tests.jobs.deadly import Deadly, DeadlyAtOnce, DeadlyOnce, Frail, Healthy, Swift
 from tests.tools.effects import Effects
+from tests.tools.noted import UNNOTED
 from tests.tools.sessions import ONE_KEY, advisory_locks
 from tests.tools.waiting import until
 from tests.tools.workers import WorkerProcess, supervised
@@ -52,7 +53,8 @@ def test_what_had_not_begun_loses_no_try(database: str, dsn: str, engine: Engine
     """Claimed together with it, killed together with it, and not a single try to lose."""
     with OrmSession(engine) as session, session.begin():
         session.add_all([DeadlyAtOnce(), *(Frail() for _ in range(20))])
-    with psycopg.connect(dsn, autocommit=True) as app, supervised(database, "tests.jobs.deadly", count=1):
+    told: dict[str, Any] = {"count": 1, "program": UNNOTED}
+    with psycopg.connect(dsn, autocommit=True) as app, supervised(database, "tests.jobs.deadly", **told):
 
         def left() -> list[tuple[Any, ...]]:
             return app.execute("SELECT job_class, expired_at IS NOT NULL FROM magik_jobs").fetchall()
@@ -65,8 +67,6 @@ def test_what_had_not_begun_loses_no_try(database: str, dsn: str, engine: Engine
 @pytest.mark.usefixtures("effects")
 def test_what_waited_for_a_thread_loses_no_try(database: str, dsn: str, engine: Engine) -> None:
     """Jobs that end at once are claimed ahead, as many as soon will start."""
-    with OrmSession(engine) as session, session.begin():
-        bulk_enqueue(session, (Swift() for _ in range(6_000)))
     with psycopg.connect(dsn, autocommit=True) as app:
 
         def left() -> list[tuple[Any, ...]]:
@@ -75,8 +75,10 @@ def test_what_waited_for_a_thread_loses_no_try(database: str, dsn: str, engine: 
         def killed() -> int:
             """A worker in the middle of them; how many that it had in its hands had not begun, as far as is known."""
             app.execute("DELETE FROM magik_jobs WHERE job_class = 'DeadlyAtOnce'")
+            with OrmSession(engine) as session, session.begin():
+                bulk_enqueue(session, [Swift() for _ in range(6_000 - len(left()))])
             some = len(left()) - 200
-            with WorkerProcess(database, "tests.jobs.deadly", concurrency=3) as worker:
+            with WorkerProcess(database, "tests.jobs.deadly", concurrency=3, program=UNNOTED) as worker:
                 until(lambda: len(left()) < some, 60, what="it knows how short they are")
                 with OrmSession(engine) as session, session.begin():
                     session.add(DeadlyAtOnce())
@@ -85,5 +87,5 @@ def test_what_waited_for_a_thread_loses_no_try(database: str, dsn: str, engine: 
             return int(unbegun[0])
 
         assert any(killed() > 3 for _ in range(8)), "more than ran"  # fewer where the machine had no time for them
-        with supervised(database, "tests.jobs.deadly", count=1):
+        with supervised(database, "tests.jobs.deadly", count=1, program=UNNOTED):
             until(lambda: left() == [("DeadlyAtOnce", True)], 60, every=0.05, what="the swift are done")

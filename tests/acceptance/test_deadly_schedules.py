@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import psycopg
@@ -30,19 +31,20 @@ def test_a_deadly_schedule_kills_two_workers_and_rests_while_its_neighbours_live
         session.add_all(Neighbour() for _ in range(20))
     with supervised(database, DEADLY, count=3) as workers:
         left = "SELECT count(*) FROM magik_job_schedules WHERE next_run_at <= now()"
-        until(lambda: len({row.note for row in effects.rows("HealthyTick")}) == 5, 10, what="the healthy have fired")
-        until(lambda: len({row.job_id for row in effects.rows("Neighbour")}) == 20, 5, what="the other jobs are done")
         rests = "SELECT extract(epoch FROM rests_until - now()) FROM magik_job_schedules WHERE deaths = 2"
-        (seconds,) = until(lambda: app.execute(rests).fetchone(), 10, what="it rests")
+        (seconds,) = until(lambda: app.execute(rests).fetchone(), 30, what="it rests")
         assert 50 < seconds <= 60
+        until(lambda: len({row.note for row in effects.rows("HealthyTick")}) == 5, 30, what="the healthy have fired")
+        until(lambda: len({row.job_id for row in effects.rows("Neighbour")}) == 20, 30, what="the other jobs are done")
         never(lambda: tried() > 2, during=3.0, what="a third start")
         assert app.execute(left).fetchone() == (1,)
         app.execute("CREATE TABLE mended ()")
         app.execute("UPDATE magik_job_schedules SET rests_until = now() WHERE deaths > 0")
-        until(lambda: "performed" in {row.note for row in effects.rows("DeadlyTick")}, 5, what="it fires, late")
+        until(lambda: "performed" in {row.note for row in effects.rows("DeadlyTick")}, 30, what="it fires, late")
         assert app.execute(left).fetchone() == (0,)
-        notes = sorted(str(row.note) for row in effects.rows("DeadlyTick"))
-        assert notes == ["performed", "tried", "tried", "tried"], "two deaths, and one job"
+        notes = Counter(row.note for row in effects.rows("DeadlyTick"))
+        assert notes["performed"] == 1
+        assert 2 <= notes["tried"] <= 3, "two deaths at most: who is slow to claim what it has noted counts as dead"
         said = "".join(worker.stderr() for worker in workers)
     assert said.count("event=schedule_interrupted schedule=DeadlyTick") == 2
     assert "deaths=2 next_try_s=60" in said
@@ -51,10 +53,10 @@ def test_a_deadly_schedule_kills_two_workers_and_rests_while_its_neighbours_live
 def test_a_worker_that_is_killed_in_the_middle_of_a_tick_does_not_make_it_wait(
     database: str, app: psycopg.Connection[Any], effects: Effects
 ) -> None:
-    slow = {"TICKING": "0", "SLOW": "1"}
+    slow = {"TICKING": "0", "SLOW": "60", "SLOW_IN": "python"}  # longer than this takes, and the other one not
     with (
         WorkerProcess(database, "tests.jobs.ticking", env=slow) as first,
-        WorkerProcess(database, "tests.jobs.ticking", env=slow) as second,
+        WorkerProcess(database, "tests.jobs.ticking", env={**slow, "SLOW": "0.1"}) as second,
     ):
         first.wait_ready()
         second.wait_ready().stop()
@@ -63,6 +65,6 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_tick_does_not_make_it_wait(
         until(lambda: app.execute(running).fetchone() == (1,), what="its on_schedule runs")
         second.cont()
         first.kill()
-        until(lambda: effects.count("Slow") == 1, 5, what="the other worker fires it")
+        until(lambda: effects.count("Slow") == 1, what="the other worker fires it")
         assert "event=schedule_interrupted schedule=Slow" in second.stderr()
     assert app.execute("SELECT tried_at, deaths, rests_until FROM magik_job_schedules").fetchone() == (None, 0, None)

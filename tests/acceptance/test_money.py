@@ -49,7 +49,7 @@ class Play:
         self.queued = self.kills = 0
 
     def run(self, seconds: float, kill_every: tuple[float, float] | None) -> None:
-        """Let it go for so long, then wait until every job is done."""
+        """Let it go for so long, and until some were queued again, then wait until every job is done."""
         with ExitStack() as stack:
             running = [self.start(stack) for _ in range(self.workers)]
             for worker in running:
@@ -57,7 +57,7 @@ class Play:
             end = time.monotonic() + seconds
             next_kill = time.monotonic() + self.random.uniform(*kill_every) if kill_every else end
             pace = threading.Event()
-            while time.monotonic() < end:
+            while time.monotonic() < end or self.queued <= len(self.asked):
                 self.ask()
                 if kill_every and time.monotonic() >= next_kill:
                     running.pop(self.random.randrange(len(running))).close()  # SIGKILL

@@ -68,6 +68,14 @@ def waiting(dsn: str) -> int:
     return advisory_locks(dsn)[TWO_KEYS]
 
 
+def waited_for(app: psycopg.Connection[Any]) -> set[str]:
+    """Which queues those are. On the way from two flags to one there are others: all are lowered, one by one."""
+    query = """
+        SELECT name FROM unnest(ARRAY['default', 'slow']) name, pg_locks
+         WHERE locktype = 'advisory' AND objsubid = 2 AND objid::bigint = hashtext(name)::bigint & 4294967295"""
+    return {name for (name,) in app.execute(query)}
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["told", "without_the_trigger"])
 def test_a_busy_an_idle_and_a_starting_worker_begin_nothing_until_it_is_resumed(
     start: Start, engine: Engine, dsn: str, effects: Effects, told: bool, superuser_dsn: str
@@ -86,10 +94,11 @@ def test_a_busy_an_idle_and_a_starting_worker_begin_nothing_until_it_is_resumed(
     add(engine, 10)
     starting.wait_ready()
     until(lambda: effects.finished() == 1, what="what ran goes on to its end")
+    until(lambda: len(pids(dsn, "% locker", query="%WITH dead%")) == 3, what="all have looked, and idle")
     never(lambda: effects.count() > 1, 1, what="a job of the paused queue began")
     resumed = resume(engine)
     if told:
-        until(lambda: effects.count() == 11, 5, what="all run")
+        until(lambda: effects.count() == 11, what="all run")
         first = min(row.started for row in effects.rows()[1:])
         print(f"resumed to the first start: {(first - resumed).total_seconds() * 1000:.0f} ms")
         assert (first - resumed).total_seconds() < 1
@@ -116,13 +125,13 @@ def test_what_was_claimed_and_not_begun_begins_within_50_ms_or_is_given_back(
     late: list[float] = []
     while min(late, default=1) > 0.05 and len(late) < 3:
         effects.clear()
-        add(engine, 1_000, seconds=0.01)
+        add(engine, 2_000, seconds=0.01)
         until(lambda: effects.count() > 50, every=0.001, what="they run")
         pause(engine)
         [(committed,)] = app.execute("SELECT clock_timestamp()").fetchall()
-        until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, 5, what="nothing is claimed any more")
+        until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, what="nothing is claimed any more")
         late.append((effects.rows()[-1].started - committed).total_seconds())
-        assert effects.count() < 1_000
+        assert effects.count() < 2_000
         app.execute("DELETE FROM magik_jobs")
         resume(engine)
     print(f"committed to the last start: {', '.join(f'{each * 1000:.0f}' for each in late)} ms")
@@ -143,7 +152,7 @@ def test_a_worker_that_is_killed_while_its_queue_is_paused(
     victim.kill()
     never(lambda: app.execute(failures).fetchall() != [(0,)], 1, what="somebody has taken it")
     resume(engine)
-    until(lambda: app.execute(failures).fetchall() == [(1,)], 5, what="the interruption is counted")
+    until(lambda: app.execute(failures).fetchall() == [(1,)], what="the interruption is counted")
 
 
 def test_a_pause_outlives_the_locking_connection(start: Start, engine: Engine, dsn: str, effects: Effects) -> None:
@@ -158,22 +167,23 @@ def test_a_pause_outlives_the_locking_connection(start: Start, engine: Engine, d
     until(lambda: pids(dsn, locker) not in ([], before), what="it has connected anew")
     never(effects.count, 1, what="a job of the paused queue began")
     resume(engine)
-    until(lambda: effects.count() == 3, 2, what="all run")
+    until(lambda: effects.count() == 3, 4, what="all run")  # a full walk follows after 5 s
 
 
 def test_beside_a_paused_queue_the_others_go_on_and_nobody_is_told_of_what_is_added_to_it(
     start: Start, engine: Engine, database: str, dsn: str, app: psycopg.Connection[Any], effects: Effects
 ) -> None:
     start(queue=["default", "slow"]).wait_ready()
-    until(lambda: waiting(dsn) == 2, what="the worker waits for both")
+    until(lambda: waited_for(app) == {"default", "slow"}, what="the worker waits for both")
     pause(engine, "slow")
-    until(lambda: waiting(dsn) == 1, 1, what="the flag of the paused one is down")
+    until(lambda: waited_for(app) == {"default"}, what="the flag of the paused one is down")
     [(oid,)] = app.execute("SELECT 'magik_jobs'::regclass::oid").fetchall()
     app.execute(f"LISTEN magik_{oid}".encode())
     for _ in range(5):
         add(engine, 1, "slow")
         add(engine)
-    until(lambda: effects.count() == 5, 2, what="those of the other run")
+    until(lambda: effects.count() == 5, 4, what="those of the other run")
+    until(lambda: app.execute("SELECT FROM magik_jobs WHERE queue = 'default'").rowcount == 0, what="and have ended")
     assert "slow" not in {note.payload for note in app.notifies(timeout=0.5)}
     found = answer(database, "jobs", "status")
     assert found["unserved"] == []
@@ -182,7 +192,7 @@ def test_beside_a_paused_queue_the_others_go_on_and_nobody_is_told_of_what_is_ad
         ("slow", 5, "ada"),
     ]
     resume(engine, "slow")
-    until(lambda: effects.count() == 10, 2, what="all run")
+    until(lambda: effects.count() == 10, 4, what="all run")
 
 
 def test_a_worker_beside_due_jobs_of_a_paused_queue_asks_no_more_than_an_idle_one(
@@ -192,7 +202,8 @@ def test_a_worker_beside_due_jobs_of_a_paused_queue_asks_no_more_than_an_idle_on
         superuser.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         asked = """SELECT coalesce(sum(calls), 0)::int FROM pg_stat_statements
                     WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-                      AND query NOT LIKE '%%pg_stat_statements%%' AND query NOT LIKE '%%pg_sleep%%'"""
+                      AND query NOT LIKE '%%pg_stat_statements%%' AND query NOT LIKE '%%pg_sleep%%'
+                      AND query NOT LIKE '%%WITH dead%%'"""  # every 0.4 s, if nothing keeps it from it
 
         def in_three_seconds() -> int:
             [(before,)] = superuser.execute(asked.encode()).fetchall()
@@ -200,12 +211,13 @@ def test_a_worker_beside_due_jobs_of_a_paused_queue_asks_no_more_than_an_idle_on
             [(after,)] = superuser.execute(asked.encode()).fetchall()
             return int(after - before)
 
-        start().wait_ready()
+        worker = start().wait_ready()
         until(lambda: waiting(dsn) == 1, what="the worker waits")
         idle = in_three_seconds()
         pause(engine)
         add(engine, 1_000)
         until(lambda: waiting(dsn) == 0, what="it has heard")
         beside = in_three_seconds()
+        worker.expect_alive()
     print(f"statements in 3 s: {idle} idle, {beside} beside 1,000 due jobs of a paused queue")
-    assert 0 < beside <= idle + 3
+    assert beside <= idle + 3

@@ -13,9 +13,10 @@ from sqlalchemy.orm import Session as OrmSession
 from magik_sa import Job
 from tests.jobs.poison import KillsItsProcess, PoisonMarker, Raises, Savepoints
 from tests.tools.effects import Effects
+from tests.tools.noted import UNNOTED
 from tests.tools.sessions import ONE_KEY, advisory_locks
 from tests.tools.waiting import until
-from tests.tools.workers import WorkerProcess
+from tests.tools.workers import PROGRAM, WorkerProcess
 
 POISON = "tests.jobs.poison"
 UNCAUGHT = {
@@ -97,24 +98,24 @@ def test_any_text_of_a_failure_is_recorded(
     assert advisory_locks(dsn)[ONE_KEY] == 0
 
 
-@pytest.mark.parametrize(("seconds", "uncounted"), [(0.2, 0), (0.0, 1)])
+@pytest.mark.parametrize(("noted", "uncounted"), [(True, 0), (False, 1)])
 def test_a_job_that_kills_its_process_uses_up_its_tries(
     app: psycopg.Connection[Any],
     database: str,
     add: Callable[..., None],
     effects: Effects,
-    seconds: float,
+    noted: bool,
     uncounted: int,
 ) -> None:
     """A supervisor starts the worker again each time; the neighbours lose nothing.
 
     A job that kills within 50 ms starts once more than its tries say: its first note does not tell yet that it began.
     """
-    job = KillsItsProcess(seconds=seconds)
+    job, program = KillsItsProcess(noted=noted), PROGRAM if noted else UNNOTED
     add(job, *(PoisonMarker() for _ in range(5)))
     for _ in range(8):
         if live(app):
-            run_until_the_end_of_either(app, database)
+            run_until_the_end_of_either(app, database, program)
     failures, error = dead_letter(app, job)
     counted = [f"attempt {n}" for n in (*[1] * uncounted, 1, 2, 3)]
     assert [row.note for row in effects.starts(job.id)] == counted
@@ -123,9 +124,9 @@ def test_a_job_that_kills_its_process_uses_up_its_tries(
     assert (effects.count("PoisonMarker"), effects.repeats()) == (5, [(job.id, len(counted))])
 
 
-def run_until_the_end_of_either(app: psycopg.Connection[Any], database: str) -> None:
+def run_until_the_end_of_either(app: psycopg.Connection[Any], database: str, program: tuple[str, ...]) -> None:
     """A worker, until it is dead or all jobs have their outcome."""
-    with WorkerProcess(database, POISON, concurrency=1) as worker:
+    with WorkerProcess(database, POISON, concurrency=1, program=program) as worker:
         until(lambda: worker.returncode is not None or not live(app), 20, what="the end of either")
 
 

@@ -68,10 +68,11 @@ def test_twenty_losses_of_the_locking_connection_while_ten_jobs_run(
             add(engine, *(Posting(seconds=0.4) for _ in range(10)))
             until(lambda n=n: effects.count() == 10 * n, what="ten jobs run")  # type: ignore[misc]
             (before,) = terminate(dsn, f"{worker.app_name} locker")
-            until(lambda before=before: set(locker(dsn, worker)) - {before}, 2, what="it is back")  # type: ignore[misc]
+            until(lambda before=before: locker(dsn, worker) not in ([], [before]), what="it is back")  # type: ignore[misc]
+            until(lambda before=before: before not in locker(dsn, worker), what="the old one has gone")  # type: ignore[misc]
         until(lambda: one(app, "SELECT count(*) FROM magik_jobs") == 0, what="all jobs are done")
-        until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, 5, what="no job is locked")
-        assert one(app, "SELECT count(*) FROM magik_claims") == 0
+        until(lambda: advisory_locks(dsn)[ONE_KEY] == 0, what="no job is locked")
+        until(lambda: one(app, "SELECT count(*) FROM magik_claims") == 0, what="no job is noted")
     assert app.execute("SELECT count(*), count(DISTINCT job_id) FROM entries").fetchone() == (200, 200)
     assert effects.repeats() == []  # nobody else was there to take them
 
@@ -132,7 +133,7 @@ def test_an_immediate_restart_strands_no_job(cluster: Cluster, stack: ExitStack)
     cluster.restart("immediate")
     engine.dispose()
     with psycopg.connect(cluster.dsn(), autocommit=True) as app:
-        until(lambda: one(app, "SELECT count(*) FROM magik_jobs") == 0, 15, what="all jobs are done")
+        until(lambda: one(app, "SELECT count(*) FROM magik_jobs") == 0, 60, what="all jobs are done")
     done = {row.job_id for row in effects.rows() if row.ended}
     assert len(done) == 200
     assert "you don't own a lock" not in cluster.read_log()  # no lock is given back that was not held
@@ -160,7 +161,7 @@ def test_what_was_added_around_a_reconnect_starts_at_once(cluster: Cluster, stac
 
         until(back, 20, every=0.1, what="the worker is back")
         back()
-    until(lambda: effects.count() == len(added), 2, what="all have started")
+    until(lambda: effects.count() == len(added), 4, what="all have started")  # a full walk follows after 5 s
 
 
 def test_a_read_only_spell_is_waited_for(
@@ -187,7 +188,7 @@ def test_a_read_only_spell_is_waited_for(
             assert "MAGIK_SERVER_READ_ONLY" in late.stderr()
         admin.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only'.encode())
         end_all()
-        until(lambda: one(admin, "SELECT count(*) FROM magik_jobs") == 0, 10, what="all jobs are done")
+        until(lambda: one(admin, "SELECT count(*) FROM magik_jobs") == 0, 60, what="all jobs are done")
         worker.expect_alive()
 
 
@@ -261,17 +262,17 @@ def test_a_namesake_does_not_keep_a_dead_ones_jobs(database: str, dsn: str, engi
     same = {"app_name": "same", "concurrency": 1, "env": {"HOSTNAME": "same"}}
     with WorkerProcess(database, LASTING, **same) as a:  # type: ignore[arg-type]
         a.wait_ready()
-        add(engine, Lasting(seconds=5))
+        add(engine, Lasting(seconds=60))
         until(lambda: effects.count() == 1, what="the job runs")
         with WorkerProcess(database, LASTING, **same) as b:  # type: ignore[arg-type]
             b.wait_ready()
             a.kill()
-            until(lambda: effects.count() == 2, 3, what="it runs again")
+            until(lambda: effects.count() == 2, what="it runs again")
 
 
 def test_a_deploy_is_no_failure(app: psycopg.Connection[Any], database: str, engine: Engine, effects: Effects) -> None:
     """Three deploys of a job that outlasts the shutdown timeout use up none of its tries."""
-    job = Lasting(seconds=3)
+    job = Lasting(seconds=60)
     add(engine, job)
     for n in range(1, 4):
         with WorkerProcess(database, LASTING, shutdown_timeout="100ms") as worker:
@@ -279,6 +280,7 @@ def test_a_deploy_is_no_failure(app: psycopg.Connection[Any], database: str, eng
             until(lambda: one(app, "SELECT begun FROM magik_claims"), what="its note says so")
             assert worker.terminate() == 3
         assert app.execute("SELECT error_count, last_error FROM magik_jobs").fetchone() == (0, None)
+    app.execute("UPDATE magik_jobs SET args = '{}'")
     with WorkerProcess(database, LASTING):
         until(lambda: one(app, "SELECT count(*) FROM magik_jobs") == 0, 20, what="the job ends well")
     assert effects.count() == 4

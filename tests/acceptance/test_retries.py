@@ -10,7 +10,7 @@ import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session as OrmSession
 
-from tests.jobs.retrying import Exponential, KeyedRetry
+from tests.jobs.retrying import Exponential, KeyedPatience, KeyedRetry
 from tests.tools.effects import Effects
 from tests.tools.waiting import until
 from tests.tools.workers import WorkerProcess
@@ -34,14 +34,15 @@ def test_a_keyed_job_that_becomes_due_is_no_repeat_of_itself(
         one_worker.wait_ready()
         another.wait_ready()
         with OrmSession(engine) as session, session.begin():
-            session.add_all([*pile, twice, later])
-        until(lambda: effects.count() >= 21, what="all but the one for later have failed once")
+            session.add_all([*pile, twice, later, KeyedPatience(number=100)])
+        until(lambda: one(app, "SELECT error_count FROM magik_jobs WHERE job_class = 'KeyedPatience'"), what="it waits")
         with OrmSession(engine) as session, session.begin():
-            session.add(again := KeyedRetry(number=100, failures=9))
+            session.add(again := KeyedPatience(number=100))
             session.flush()
             assert again.is_repeat, "a job that waits for its next try is live"
-        until(lambda: one(app, "SELECT count(*) FROM magik_jobs WHERE finished_at IS NOT NULL") == 22, what="all ended")
-    assert one(app, "SELECT count(*) FROM magik_jobs") == 22
+        ended = "SELECT count(*) FROM magik_jobs WHERE finished_at IS NOT NULL"
+        until(lambda: one(app, ended) == 22, 30, what="all ended")
+    assert one(app, "SELECT count(*) FROM magik_jobs") == 23
     assert one(app, "SELECT count(*) FROM magik_jobs WHERE expired_at IS NOT NULL") == 0
     starts = {job: [effect.note for effect in effects.starts(job.id)] for job in (*pile, twice, later)}
     assert starts == {job: ["failed 0", "failed 1"] for job in pile} | {

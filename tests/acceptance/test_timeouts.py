@@ -13,7 +13,7 @@ from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session as OrmSession
 
 from magik_sa import Job
-from tests.jobs.limited import Limited, Shaving, Tables, Unlimited
+from tests.jobs.limited import Limited, LimitedToSeconds, Shaving, Tables, Unlimited
 from tests.tools.proxy import Proxy
 from tests.tools.waiting import until
 from tests.tools.workers import WorkerProcess
@@ -100,10 +100,9 @@ def test_a_thread_comes_free_whose_connection_has_gone_silent(
         url = through.render_as_string(hide_password=False)
         with WorkerProcess(url, LIMITED, concurrency=1, env={"MAGIK_LOCKING_URL": database}) as worker:
             worker.wait_log("event=ready", 20)
+            proxy.silence_after(b"pg_sleep", new=new)  # not later: it is cancelled after 300 ms
             add(job)
-            until(lambda: one(app, ASLEEP), what="the statement runs")
-            proxy.silence(new=new)
-            worker.wait_log("event=statement_hung_up .*limit=300ms", 5)
+            worker.wait_log("event=statement_hung_up .*limit=300ms", 20)
             proxy.resume()
             until(lambda: "MAGIK_JOB_TIMEOUT" in error_of(app, job), what="the job has failed")
             add(following := Unlimited())
@@ -116,10 +115,10 @@ def test_a_worker_drains_when_its_jobs_are_over_their_limit(
     app: psycopg.Connection[Any], database: str, add: Callable[..., None]
 ) -> None:
     """The stop waits for a job no longer than for its limit."""
-    job = Limited(how="waits for a query")
+    job = LimitedToSeconds(how="waits for a query")
     with WorkerProcess(database, LIMITED, concurrency=1, shutdown_timeout="20s") as worker:
         worker.wait_ready()
         add(job)
         until(lambda: one(app, ASLEEP), what="the statement runs")
-        assert worker.terminate(timeout=5) == 0
+        assert worker.terminate() == 0, "its query lasts for 30 s"
     assert "MAGIK_JOB_TIMEOUT" in error_of(app, job)

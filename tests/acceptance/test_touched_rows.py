@@ -62,12 +62,26 @@ def test_rows_in_an_open_transaction_hold_up_no_other_job(
     with touched(dsn, statement) as end, worker(database, file) as process:
         process.wait_ready()
         others = added(engine, 20)
-        until(lambda: set(runs(file)) >= others, timeout=3)
+        until(lambda: set(runs(file)) >= others, timeout=30)
         assert not head & set(runs(file))
         end()
-        until(lambda: set(runs(file)) == head | others, timeout=5)
+        until(lambda: set(runs(file)) == head | others, timeout=30)
         until(lambda: left(dsn) == 0)
     assert set(runs(file).values()) == {1}
+
+
+def test_nor_where_all_of_them_cannot_be_looked_at_before_the_first_is_back(
+    database: str, dsn: str, engine: Engine, file: Path
+) -> None:
+    """There are more of them, or the server is slower. Here a touched row is looked at again after 50 ms."""
+    head = added(engine, HEAD, priority=1)
+    sooner = "from magik_sa.worker import book; book.ROW_BUSY = 0.05; from tests.controls import work; work()"
+    with touched(dsn, TOUCHES[0]) as end, worker(database, file, program=("-c", sooner)) as process:
+        process.wait_ready()
+        others = added(engine, 20)
+        until(lambda: set(runs(file)) >= others, timeout=30)
+        end()
+        until(lambda: set(runs(file)) == head | others, timeout=30)
 
 
 def test_without_a_look_at_who_has_touched_a_row_every_thread_waits_for_him(

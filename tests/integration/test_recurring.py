@@ -152,8 +152,11 @@ def test_rows_of_known_classes_go_with_their_declaration_and_others_stay(
 
 
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "SERIALIZABLE"])
-def test_workers_that_start_at_once_write_one_row_each(database: str, connection: Connection, isolation: str) -> None:
+def test_workers_that_start_at_once_write_one_row_each(
+    database: str, connection: Connection, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half of them in the opposite order, on a row that is changed and many that are new."""
+    monkeypatch.setattr(timetable, "BOUND", "SET LOCAL lock_timeout = '60s'")  # they wait for five others, not for one
     timetable.write(connection, KNOWN, table(entry(EVERY_TWO, "n1")), refuse)
     entries = [entry(name=f"n{n}") for n in range(20)]
     barrier, engine = Barrier(6), create_engine(database, pool_size=6, isolation_level=isolation)

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Mapped, Session
 
 from magik_sa import Job, Retries, arg
 from tests.tools.effects import effect, record
+from tests.tools.noted import wait_until_noted
 
 
 class Healthy(Job, policy="system"):
@@ -32,7 +33,7 @@ class Deadly(Job, policy="system", priority=1):
 
     def perform(self, session: Session) -> None:
         record(self, f"attempt {self.error_count + 1}")
-        time.sleep(0.15)  # longer than it takes to be noted as begun
+        wait_until_noted(self)  # a start that is not noted as begun is not counted
         getattr(self, f"_{self.how}")()
 
     def _exit(self) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Mapped, Session
 
 from magik_sa import Job, arg
-from tests.tools.effects import effect
+from tests.tools.effects import effect, execute
 from tests.tools.waiting import until
 from tests.tools.workers import dsn_of
 
@@ -32,6 +32,17 @@ class LastingUntilGo(Job, policy="system"):
         with effect(self), psycopg.connect(dsn_of(os.environ["MAGIK_DATABASE_URL"]), autocommit=True) as own:
             own.prepare_threshold = None
             until(lambda: own.execute("SELECT to_regclass('go')").fetchone() != (None,), 60, every=0.05)
+
+
+class LastingUntilTold(Job, policy="system"):
+    """At most one live job a tenant, which lasts until there is a table `told`."""
+
+    idempotent_by = "tenant_id"
+    tenant_id: Mapped[int] = arg()
+
+    def perform(self, session: Session) -> None:
+        with effect(self):
+            until(lambda: execute("SELECT to_regclass('told')", ()).fetchone() != (None,), 60)
 
 
 class LetGoInSession(Job, policy="system"):

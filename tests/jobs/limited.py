@@ -148,6 +148,14 @@ class Ample(Limited, policy="system"):
     retries = Retries(times=1, backoff="constant", base="1h", jitter=0, timeout="1m")
 
 
+class LimitedToSeconds(Limited, policy="system", name="LimitedToSeconds"):
+    """Has a limit that a test can see it under."""
+
+    retries = Retries(times=1, backoff="constant", base="1h", jitter=0, timeout="4s")
+    how: Mapped[str] = arg()
+    cursor: Mapped[int] = arg(default=0)
+
+
 class Stirring(Job, policy="system"):
     """Is interrupted anywhere between savepoints, flushes, commits and rollbacks."""
 

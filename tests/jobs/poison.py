@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 from sqlalchemy import text
@@ -12,6 +11,7 @@ from sqlalchemy.orm import Mapped, Session
 
 from magik_sa import Job, Retries, arg
 from tests.tools.effects import record
+from tests.tools.noted import wait_until_noted
 
 FOLDER = Path(__file__).parent
 
@@ -24,14 +24,15 @@ class PoisonMarker(Job, policy="system"):
 
 
 class KillsItsProcess(Job, policy="system"):
-    """Works for a moment, then takes its whole process with it."""
+    """Works until it is noted as begun, or not so long, then takes its whole process with it."""
 
     retries = Retries(times=2, backoff="constant", base="50ms", jitter=0)
-    seconds: Mapped[float] = arg()
+    noted: Mapped[bool] = arg()
 
     def perform(self, session: Session) -> None:
         record(self, f"attempt {self.error_count + 1}")
-        time.sleep(self.seconds)
+        if self.noted:
+            wait_until_noted(self)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -23,6 +23,17 @@ class KeyedRetry(Job, policy="system"):
             raise ValueError("not yet")
 
 
+class KeyedPatience(Job, policy="system"):
+    """Fails, and is tried again in an hour. At most one live job a number."""
+
+    retries = Retries(times=1, backoff="constant", base="1h", jitter=0)
+    idempotent_by = "number"
+    number: Mapped[int] = arg()
+
+    def perform(self, session: Session) -> None:
+        raise ValueError("not for an hour")
+
+
 class Exponential(Job, policy="system"):
     """Always fails, and is tried again for ever."""
 

@@ -38,7 +38,7 @@ class FiveMinutely(Job, policy="system"):
 
 
 class Slow(Job, policy="system"):
-    """Its on_schedule takes as many seconds as SLOW says, in SQL or (with SLOW_IN=python) not."""
+    """Its on_schedule takes as many seconds as SLOW says, in SQL or not (SLOW_IN=python), or until it gets a lock."""
 
     retries = Retries(timeout=os.environ.get("SLOW_LIMIT"))
     schedule = Schedule(every="1h") if os.environ.get("SLOW") else None
@@ -53,6 +53,8 @@ class Slow(Job, policy="system"):
             end = time.monotonic() + float(os.environ["SLOW"])
             while time.monotonic() < end:
                 time.sleep(0.01)
+        elif os.environ.get("SLOW_IN") == "lock":
+            session.execute(text("SELECT pg_advisory_xact_lock(0, 0)"))
         else:
             session.execute(text("SELECT pg_sleep(:seconds)"), {"seconds": float(os.environ["SLOW"])})
         yield cls()

@@ -240,7 +240,7 @@ LINES: Final = (
         "8",
         "an interruption is a failed try",
         "without_the_count",
-        f"{POISON}test_a_job_that_kills_its_process_uses_up_its_tries[0.2-0]",
+        f"{POISON}test_a_job_that_kills_its_process_uses_up_its_tries[True-0]",
         r"AssertionError: not expired",
     ),
     Line(

@@ -81,9 +81,9 @@ def effect(job: Identified, note: str = "") -> Iterator[None]:
     To EFFECTS_URL if that is set, for workers whose own way to the database is cut, else to MAGIK_DATABASE_URL.
     """
     row = (job.id, type(job).__name__, note, os.getpid(), threading.current_thread().name)
-    (seq,) = _execute(BEGIN, row).fetchone() or (None,)
+    (seq,) = execute(BEGIN, row).fetchone() or (None,)
     yield
-    _execute(END, (seq,))
+    execute(END, (seq,))
 
 
 def record(job: Identified, note: str = "") -> None:
@@ -92,7 +92,8 @@ def record(job: Identified, note: str = "") -> None:
         pass
 
 
-def _execute(query: str, values: tuple[object, ...]) -> psycopg.Cursor[Any]:
+def execute(query: str, values: tuple[object, ...]) -> psycopg.Cursor[Any]:
+    """On this thread's own connection."""
     try:
         return _connection().execute(query.encode(), values)
     except psycopg.OperationalError:  # the server was restarted, or a test cut us off

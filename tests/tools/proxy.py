@@ -38,6 +38,7 @@ class Link:
         if self.proxy.latency:
             time.sleep(self.proxy.latency)
         self.passing.wait()
+        self.proxy.passes(chunk)
         target.sendall(chunk)
 
     def close(self, *, reset: bool = False) -> None:
@@ -62,6 +63,7 @@ class Proxy:
     * `refuse` refuses new connections (nobody listens); what is open goes on. `accept` ends it, on the same port.
     * `silence` holds back every byte on what is open, and on new connections with ``new=True``; nothing is closed,
       not even when one end closes. `resume` ends it: what was held back arrives, as after a mended network.
+      `silence_after` does so of itself, with these bytes, which are the last to pass.
     * `delay` makes every chunk late.
     """
 
@@ -71,6 +73,7 @@ class Proxy:
         self.seen = 0
         self.port = 0
         self._silent_for_new = False
+        self._last_words: tuple[bytes, bool] | None = None
         self._lock = threading.Lock()
         self._links: list[Link] = []
         self._listener: socket.socket | None = None
@@ -115,6 +118,16 @@ class Proxy:
         for link in links:
             link.passing.clear()
         return len(links)
+
+    def silence_after(self, words: bytes, *, new: bool = False) -> None:
+        """Fall silent with the next chunk that has these bytes in it, which is the last to pass."""
+        self._last_words = words, new
+
+    def passes(self, chunk: bytes) -> None:
+        """A link tells of each chunk before it goes: the answer to the last words is held back, however soon it is."""
+        if self._last_words is not None and self._last_words[0] in chunk:
+            new, self._last_words = self._last_words[1], None
+            self.silence(new=new)
 
     def resume(self) -> None:
         """Forward again, what was held back first."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sqlalchemy.engine import make_url
 
@@ -215,13 +215,13 @@ class WorkerProcess:
 
 
 @contextmanager
-def supervised(database: str, *modules: str, count: int) -> Iterator[list[WorkerProcess]]:
+def supervised(database: str, *modules: str, count: int, **options: Any) -> Iterator[list[WorkerProcess]]:
     """So many workers that are started again whenever they end, as a supervisor does; all that were started so far."""
     over, started = threading.Event(), []
 
     def keep_one_running() -> None:
         while not over.is_set():
-            with WorkerProcess(database, *modules, concurrency=10) as worker:
+            with WorkerProcess(database, *modules, **{"concurrency": 10, **options}) as worker:
                 started.append(worker)
                 while worker.returncode is None and not over.wait(0.02):
                     pass

@@ -63,6 +63,26 @@ def test_a_run_that_has_ended_is_not_marked(clock: Clock) -> None:
     assert not book
 
 
+def test_of_very_many_touched_rows_all_looks_together_take_half_of_the_time(clock: Clock) -> None:
+    """However slow the claims are, what lies behind them is reached."""
+    book, rows = opened(clock), [job() for _ in range(1_000)]
+    unseen, looks = list(rows), 0
+    while unseen:
+        looks += 1
+        assert looks < 2_000, "more looks at what was seen than at what was not"
+        due = book.back() or [unseen.pop(0)]
+        clock.now += 0.02 * len(due)
+        book.put_touched_aside(due, 0.02 * len(due))
+    assert looks > 1_000, "some were looked at again meanwhile"
+
+
+def test_a_few_touched_rows_are_looked_at_again_after_a_second(clock: Clock) -> None:
+    book, rows = opened(clock), [job(), job()]
+    book.put_touched_aside(rows, 0.001)
+    assert book.seconds_aside() == 1.0
+    book.put_touched_aside([], 0.001)
+
+
 def test_suspects_and_interrupted_runs_are_marked_by_who_claims_them(clock: Clock) -> None:
     book = opened(clock, job(suspect=True), job(interrupted=True))
     clock.now += 1
