@@ -237,11 +237,11 @@ def test_work_that_ends_close_to_its_limit_is_judged_by_the_clock_and_the_next_i
 
 
 def on_the_dot(limits: Limits, pieces: int) -> int:
-    """Work that returns in the very moment of its limit, so that the interrupt meets the limit's own end."""
+    """Work that returns in the very moment of its limit, or right before: the interrupt meets the limit's own end."""
     over = 0
-    for _ in range(pieces):
+    for n in range(pieces):
         try:
-            limits.within(timedelta(milliseconds=1), lambda: spin(0.001 - 0.00002))
+            limits.within(timedelta(milliseconds=1), lambda n=n: spin(0.001 - 0.00002 * (n % 5)))  # type: ignore[misc]
         except JobTimeout:
             over += 1
         spin(0.0005)
