@@ -47,7 +47,8 @@ class Alike:
         run_at = self._options.get("run_at")
         one_time = run_at is None or isinstance(run_at, datetime) or delay_of(run_at) is not None
         own_table = len(class_mapper(self._cls).tables) > 1
-        return one_time and not (self._cls.__magik__.idempotent_by or own_table) and _built_by_us(self._cls)
+        no_key = self._cls.__magik__.idempotent_by is None
+        return one_time and no_key and not own_table and _built_by_us(self._cls)
 
     def built(self, arguments: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Job]]:
         """One by one as jobs, each with its place."""

@@ -107,7 +107,8 @@ def _with(job: Any, raw: dict[str, Any], values: dict[str, Any], taken: Mapping[
     fitting({**sizes, **{name: len(each.coded) for name, each in taken.items()}})
     raw = _sealed(declaration.arguments, {**raw, **{name: each.stored for name, each in taken.items()}})
     values = {**values, **{name: each.value for name, each in taken.items()}}
-    if not taken.keys().isdisjoint(declaration.idempotent_by):
+    by = declaration.idempotent_by
+    if by is not None and (not by or not taken.keys().isdisjoint(by)):
         _rekey(job, raw, values)
     return raw, values
 
@@ -147,7 +148,8 @@ def _before(raw: Mapping[str, Any], argument: Argument) -> Any:
 def _rekey(job: Any, raw: Mapping[str, Any], values: dict[str, Any]) -> None:
     """Give the job the digest of its key. Once the row may exist the key is what others were measured by, and stays."""
     declaration = type(job).__magik__
-    keyed = [declaration.arguments[name] for name in declaration.idempotent_by]
+    by = declaration.idempotent_by or ()
+    keyed = [declaration.arguments[name] for name in by]
     for argument in keyed:
         if argument.name not in values:
             values[argument.name] = _value(raw, argument)
@@ -155,7 +157,7 @@ def _rekey(job: Any, raw: Mapping[str, Any], values: dict[str, Any]) -> None:
     if inspect(job).key is None:
         job.key_digest = key_digest
     elif key_digest != job.key_digest:
-        names = ", ".join(declaration.idempotent_by)
+        names = ", ".join(by)
         raise EnqueueError("MAGIK_ARGS_READ_ONLY", f"{declaration.name} is idempotent by {names}.", field=names)
 
 

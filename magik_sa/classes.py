@@ -122,7 +122,7 @@ def _refuse_reserved(cls: Any, arguments: Mapping[str, Argument], reserved: set[
 def _check(cls: Any, job: Any, own_table: bool) -> None:
     _check_methods(cls, job)
     declaration = cls.__magik__ = replace(cls.__magik__, alone=_performs_alone(cls))
-    if own_table and declaration.idempotent_by:
+    if own_table and declaration.idempotent_by is not None:
         what = f"{cls.__qualname__} has a table of its own and idempotent_by."
         raise DeclarationError("MAGIK_IDEMPOTENT_BY_UNSUPPORTED", what, field="idempotent_by")
     columns = [name for name, value in vars(cls).items() if isinstance(value, Column | MappedColumn)]

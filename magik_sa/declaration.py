@@ -29,7 +29,7 @@ class Declaration:
     priority: int = 100
     policy: str | None = None
     retries: Retries = field(default_factory=Retries)
-    idempotent_by: tuple[str, ...] = ()
+    idempotent_by: tuple[str, ...] | None = None  # with no name in it there is one key for the whole class
     discard_on: tuple[type[BaseException], ...] = ()
     keep: timedelta | None = None
     money: bool = False
@@ -48,7 +48,7 @@ class Declaration:
         if self.money and not self.idempotent_by:
             what = f"{self.name} moves money and has no idempotent_by."
             raise DeclarationError("MAGIK_IDEMPOTENT_BY_REQUIRED", what, field="idempotent_by")
-        for name in self.idempotent_by:
+        for name in self.idempotent_by or ():
             if name not in self.arguments:
                 what = f"{self.name} has no argument {name!r}."
                 raise DeclarationError("MAGIK_IDEMPOTENT_BY_UNKNOWN", what, field="idempotent_by")
@@ -89,7 +89,7 @@ def _keyed(value: object, option: str) -> tuple[str, ...]:
         or not all(isinstance(name, str) for name in names)
         or len(set(names)) != len(names)
     ):
-        raise _invalid(option, "one name of an argument, or a tuple of different names")
+        raise _invalid(option, "one name of an argument, or a tuple of different names, () for one job of the class")
     return tuple(sorted(names))
 
 

@@ -56,13 +56,16 @@ def _key_of(job: Job) -> bytes:
     """The key in the job's row; of a row that is older than the class's `idempotent_by`, the key that it would have."""
     settle(job)
     declaration = type(job).__magik__
-    if job.key_digest is None and not declaration.idempotent_by:
+    if declaration.idempotent_by == ():
+        what = f"{declaration.name} has idempotent_by = (), which is the same key for all of its jobs."
+        raise EnqueueError("MAGIK_ONCE_WITHOUT_KEY", what, field="key")
+    if job.key_digest is None and declaration.idempotent_by is None:
         raise EnqueueError("MAGIK_ONCE_WITHOUT_KEY", f"{declaration.name} has no idempotent_by.", field="key")
     if job.key_digest is not None:
         if len(job.key_digest) != BYTES:
             raise invalid("key_digest", "is no digest: somebody has written the row by hand")
         return job.key_digest
-    keyed = [declaration.arguments[name] for name in declaration.idempotent_by]
+    keyed = [declaration.arguments[name] for name in declaration.idempotent_by or ()]
     return digest(keyed, {argument.name: getattr(job, argument.name) for argument in keyed})
 
 

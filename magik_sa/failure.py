@@ -29,6 +29,9 @@ FRAMES = 20  # innermost frames of each exception
 NOTES = 3  # the first of those that were added to an exception
 LINKS = 4  # exceptions told of: the error, its causes, and the members of a group
 
+UNDERNEATH = frozenset(
+    {"sqlalchemy", "psycopg", "psycopg2"}
+)  # libraries whose frames are no place of the application's
 OURS = f"{Path(__file__).parent}{os.sep}"  # where the frames of this package are
 
 BAD_VALUE = "22"  # the class of SQLSTATEs of which the first line quotes one: invalid input syntax for type uuid: "…"
@@ -141,6 +144,27 @@ def _without_ours(frames: list[traceback.FrameSummary], caused: bool) -> list[tr
     if first is None:
         return [] if caused else frames
     return frames[first:]
+
+
+def raised_at(error: BaseException) -> str | None:
+    """The line of the application's that raised it, or was interrupted. Not what it says, which may hold arguments.
+
+    Of an error of ours with no frame of the application's its cause tells the place. Never raises.
+    """
+    try:
+        return next(filter(None, (_innermost(link) for link in (error, error.__cause__) if link is not None)), None)
+    except BaseException:
+        return None
+
+
+def _innermost(error: BaseException) -> str | None:
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    theirs = [
+        f"{file}:{line}"
+        for file, line in places
+        if not file.startswith(OURS) and UNDERNEATH.isdisjoint(Path(file).parts)
+    ]
+    return storable(theirs[-1]) if theirs else None
 
 
 def storable(text: str) -> str:

@@ -10,6 +10,7 @@ how it is committed, or something is open on the connection, each goes by itself
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -127,4 +128,7 @@ def _exchange(driver: psycopg.Connection[Any], command: bytes) -> None:
         driver.pgconn.send_query(command)
         result = driver.wait(generators.execute(driver.pgconn))[-1]
     if result.status != ExecStatus.COMMAND_OK:
-        raise psycopg.errors.error_from_result(result, driver.info.encoding)
+        error = psycopg.errors.error_from_result(result, driver.info.encoding)
+        with contextlib.suppress(psycopg.Error):
+            driver.rollback()  # after a commit that has failed SQLAlchemy takes the transaction for ended
+        raise error

@@ -19,7 +19,7 @@ from .carried import context
 from .claim import Claimed
 from .ending import denied, discard, fail, finish, interruption, roll_back, snooze
 from .errors import MagikError
-from .failure import headline, kind
+from .failure import headline, kind, raised_at
 from .job import class_of
 from .job_session import Run, is_whole, loaded, opened
 from .logs import is_said, say
@@ -58,6 +58,7 @@ def tell(claimed: Claimed, outcome: Outcome, took: float, error: BaseException |
         **_fields(claimed),
         outcome=outcome.value,
         error=_reason(error),
+        where=None if error is None else raised_at(error),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
+from sqlalchemy import Connection
 
 from .. import recurring
 from ..errors import BootError
@@ -60,7 +61,11 @@ def resume(name: str, by: str | None, database_url: str | None) -> Answer:
 @URL
 def run(name: str, database_url: str | None) -> Answer:
     """Move the next tick of a schedule to now: some worker fires it, once."""
-    if asked(database_url, "schedules", at_work).workers == []:
-        raise BootError("MAGIK_NO_WORKER", "No worker is alive that could fire it; nothing was changed.")
-    said = ("is due now", "was due already")
-    return changed(database_url, "schedule", name, lambda c: recurring.run_now(c, name), said, due=True)
+
+    def move(connection: Connection) -> bool:
+        moved = recurring.run_now(connection, name)  # or it says that there is no such schedule, or that it is paused
+        if asked(database_url, "schedules", at_work).workers == []:
+            raise BootError("MAGIK_NO_WORKER", "No worker is alive that could fire it; nothing was changed.")
+        return moved
+
+    return changed(database_url, "schedule", name, move, ("is due now", "was due already"), due=True)

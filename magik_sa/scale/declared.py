@@ -41,7 +41,7 @@ def dense_schedules(jobs: Mapping[str, type[Job]]) -> Iterator[Warned]:
     """The next tick comes before a run of this one has to be over, and no key keeps them apart."""
     for name, cls in jobs.items():
         limit = cls.__magik__.retries.timeout
-        for schedule in cls.__magik__.schedules if limit is not None and not cls.__magik__.idempotent_by else ():
+        for schedule in cls.__magik__.schedules if limit is not None and cls.__magik__.idempotent_by is None else ():
             assert isinstance(limit, timedelta)
             if (distance := shortest(schedule)) < limit:
                 said = f"the schedule {schedule.row(name)!r} ticks after {text(distance)}, a run may last {text(limit)}"

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 import psycopg
 
@@ -37,10 +38,14 @@ HEARTBEAT = 10.0  # seconds between statements on the connection while all threa
 
 
 class Locker(threading.Thread):
-    """The thread `magik-locker`. Constructing it starts nothing; everybody else speaks to it through `mail`."""
+    """The thread `magik-locker`. Constructing it starts nothing; everybody else speaks to it through `mail`.
 
-    def __init__(self, assignment: Assignment) -> None:
+    `announce` is called there, once: when it listens, and before it claims anything.
+    """
+
+    def __init__(self, assignment: Assignment, announce: Callable[[], None] = lambda: None) -> None:
         super().__init__(name="magik-locker", daemon=True)
+        self._announce = announce
         self.assignment, self.stock = assignment, Stock(assignment.concurrency)
         self.work, self.book = self.stock.tray, self.stock.book
         self.mail: Mail = Mailbox()
@@ -78,7 +83,9 @@ class Locker(threading.Thread):
         """One life of the locking connection: take again what still runs, work until the end or until it breaks."""
         try:
             self.line.open()
-            self.ready.set()
+            if not self.ready.is_set():
+                self._announce()
+                self.ready.set()
             self._take_over()
             while not self._over():
                 self._turn()

@@ -60,11 +60,7 @@ def drain(worker: Worker, signals: Signals) -> int:
     """Let running jobs end within the shutdown timeout; a second signal ends the waiting.
 
     When the time is up it is looked once more: a process that was frozen meanwhile may have nothing left to wait for.
-
-    Whoever was told to stop in the moment in which it became ready was ready: it may have done jobs, and its log says
-    by what settings.
     """
-    worker.ready(0)
     say(logging.INFO, "draining", running=len(worker.locker.book))
     worker.stop()
     deadline = time.monotonic() + worker.settings.shutdown_timeout.total_seconds()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
-from pathlib import Path
 from typing import Any, Final
 
 from ..errors import JobTimeout, MagikError
-from ..failure import kind
+from ..failure import kind, raised_at
 from ..logs import say
 from ..ticks import Tick
 from ..timetable import Entry
@@ -17,8 +15,6 @@ from ..timetable import Entry
 FIRST_REST, LONGEST_REST = 1.0, 60.0  # seconds before a schedule that failed is tried again
 AFTER_LIMIT: Final = 10  # times its limit that one rests which was over it: it held the others up for so long
 LONGEST_AFTER_LIMIT = 300.0  # seconds
-OURS: Final = str(Path(__file__).parents[1])
-UNDERNEATH: Final = {"sqlalchemy", "psycopg", "psycopg2"}
 
 
 class Rests:
@@ -62,11 +58,3 @@ def described(entry: Entry, tick: Tick | None) -> dict[str, Any]:
     """What a line says of a schedule and its tick."""
     fields = {"schedule": entry.name, "job_class": entry.cls.__magik__.name}
     return {**fields, "tick": tick.moment.isoformat(), "late_s": round(-tick.seconds, 3)} if tick else fields
-
-
-def raised_at(error: BaseException) -> str | None:
-    """The line of the application's that raised it, or was interrupted. Not what it says, which may hold arguments."""
-    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(OURS)]
-    theirs = [frame for frame in theirs if not UNDERNEATH & set(Path(frame.filename).parts)]
-    return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None

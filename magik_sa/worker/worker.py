@@ -67,7 +67,6 @@ class Worker:
         self.settings, self._sessions = settings, sessions
         self._connections: int | None = None
         self._stop = threading.Event()
-        self._ready = False
         self.condition = Condition(self._stop)
 
     def __enter__(self) -> Self:
@@ -103,13 +102,12 @@ class Worker:
 
         The schedules are written first, so that whoever sees a worker that is ready sees its schedules.
         """
-        self._ready = False
         self._stop.clear()
         place, limits = self.booted.place, Limits()
         scheduler = Scheduler(self.booted.known, self.booted.timetable, place.engine, place.sessions, limits)
         scheduler.write()
         self.scheduler = scheduler if self.booted.timetable else None
-        self.locker = Locker(_assignment(self.booted))
+        self.locker = Locker(_assignment(self.booted), self._announce)
         in_one = OneExchange(place.engine)
         self.performers = [
             Performer(n + 1, self.locker, place.engine, place.sessions, self._stop, limits, in_one)
@@ -122,14 +120,8 @@ class Worker:
             thread.start()
 
     def ready(self, seconds: float) -> bool:
-        """Wait up to `seconds` until the worker listens; whether it does. Says so in the log, once."""
-        if self._ready or not self.locker.ready.wait(seconds):
-            return self._ready
-        self._ready = True
-        say(logging.INFO, "ready", **in_force(self.booted), health=self.condition.address)
-        if elsewhere := not_worked(self.booted):
-            say(logging.WARNING, "queues_not_worked_here", **elsewhere)
-        return True
+        """Wait up to `seconds` until the worker listens; whether it does."""
+        return self.locker.ready.wait(seconds)
 
     def stop(self) -> None:
         """Claim nothing more; what runs may end. Returns at once."""
@@ -181,6 +173,12 @@ class Worker:
         if isinstance(self.locker.failure, MagikError):
             return self.locker.failure
         return WorkerError("MAGIK_THREAD_DIED", f"{', '.join(self._dead())} ended unexpectedly.")
+
+    def _announce(self) -> None:
+        """By what settings it works: in the log before any job, which may be the end of the process."""
+        say(logging.INFO, "ready", **in_force(self.booted), health=self.condition.address)
+        if elsewhere := not_worked(self.booted):
+            say(logging.WARNING, "queues_not_worked_here", **elsewhere)
 
     def _dead(self) -> list[str]:
         return [thread.name for thread in self._threads() if not thread.is_alive()]

@@ -134,6 +134,9 @@ def test_every_line_of_a_worker_is_an_event_of_the_page_with_its_fields(
     assert [fault for line in read for fault in faults(line)] == []
     assert {"ready", "draining", "drained", "schedule_fired"} <= {line["event"] for line in read}
     assert all(line["job_id"] for line in read if line["event"].startswith("job_"))
+    failed = next(line for line in read if line["event"] == "job_retry")
+    source = (tmp_path / "kinds.py").read_text().splitlines()
+    assert failed["where"] == f"{tmp_path / 'kinds.py'}:{source.index('            raise ValueError(self.word)') + 1}"
     assert "s3cret" not in worker.stderr()
     assert worker.stderr().isascii()
 

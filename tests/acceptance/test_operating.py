@@ -117,6 +117,7 @@ def test_without_a_worker_nothing_is_made_due(database: str, app: psycopg.Connec
     app.execute("""INSERT INTO magik_job_schedules (name, job_class, declaration, next_run_at)
                    VALUES ('Nightly', 'Nightly', '{"every": "1d"}', now() + interval '1 h')""")
     assert magik(database, "schedules", "run", "Nightly", code=2).startswith("MAGIK_NO_WORKER: ")
+    assert "did you mean 'Nightly'?" in magik(database, "schedules", "run", "Nihgtly", code=2)
     assert app.execute("SELECT next_run_at > now() FROM magik_job_schedules").fetchone() == (True,)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +18,12 @@ from sqlalchemy.orm import Session as OrmSession
 from magik_sa import Job
 from tests.jobs.lasting import Lasting
 from tests.jobs.ledger import GatedPosting, Posting, open_books
-from tests.tools import asking
 from tests.tools.effects import Effects
 from tests.tools.proxy import Proxy
 from tests.tools.server import Server
 from tests.tools.sessions import ONE_KEY, advisory_locks
 from tests.tools.waiting import until
-from tests.tools.workers import WorkerProcess, environment
+from tests.tools.workers import WorkerProcess
 
 DRAINED, DEADLINE = 0, 3
 
@@ -136,38 +134,6 @@ def test_a_signal_while_the_worker_boots_is_not_lost(
         assert codes == [0] * 5, [worker.stderr() for worker in workers]
         assert all("Traceback" not in worker.stderr() for worker in workers)
     assert (effects.count(), count(app, "magik_jobs"), count(app, "magik_claims")) == (0, 1, 0)
-
-
-STOPPED_AS_IT_LISTENS = """
-import logging, os, threading
-from magik_sa import Worker
-from magik_sa.worker.process import work
-from magik_sa.worker.signals import Signals
-from tests.jobs.lasting import Lasting
-from tests.tools.waiting import until
-
-class Both(Signals):  # it listens, and is told to stop, between two looks
-    def wait(self, seconds):
-        worker.locker.ready.set()
-        self.told()
-        return super().wait(seconds)
-
-logging.basicConfig(level=logging.INFO, format="%(message)s")
-signals, worker = Both(), Worker(os.environ["MAGIK_DATABASE_URL"])
-worker.boot()
-worker.launch()
-signals.arm()
-until(worker.locker.ready.is_set)
-worker.locker.ready = threading.Event()
-raise SystemExit(work(worker, signals))
-"""
-
-
-def test_one_that_is_stopped_as_it_begins_to_listen_says_that_it_was_ready(database: str) -> None:
-    """It may have done jobs by then, and the log is to say by what settings."""
-    ended = asking.run([sys.executable, "-c", STOPPED_AS_IT_LISTENS], env=environment(database, None, {}))
-    said = [line.split()[0] for line in ended.stderr.decode().splitlines()]
-    assert (ended.returncode, said) == (DRAINED, ["event=ready", "event=draining", "event=drained"])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, func, insert, inspect, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, make_transient, mapped_column, scoped_session, sessionmaker
 
-from magik_sa import EnqueueError, Job, arg
+from magik_sa import EnqueueError, Job, arg, bulk_enqueue, once
 from magik_sa.table import JobTable
 
 T = UUID(int=7)
@@ -30,6 +30,13 @@ class SettleTenant(Job, policy="system", queue="payments", priority=50):
     idempotent_by = "tenant_id"
     tenant_id: Mapped[UUID] = arg()
     note: Mapped[str] = arg(default="")
+
+    def perform(self, session: Session) -> None: ...
+
+
+class Sweeping(Job, policy="system"):
+    idempotent_by = ()
+    since: Mapped[int] = arg(default=0)
 
     def perform(self, session: Session) -> None: ...
 
@@ -162,6 +169,21 @@ def test_a_repeat_changes_nothing_and_leaves_the_transaction_whole(session: Sess
     assert (rows(engine), rows(engine, "orders")) == (1, 1)
     session.refresh(first)
     assert (first.note, first.version) == ("first", 1)
+
+
+def test_with_an_empty_key_there_is_one_live_job_of_the_class(session: Session, engine: Engine) -> None:
+    first, again = Sweeping(), Sweeping(since=3)
+    session.add_all([first, again])
+    session.flush()
+    assert (first.is_repeat, again.is_repeat, again.repeat_of) == (False, True, first.id)
+    first.since = 2
+    session.commit()
+    assert bulk_enqueue(session, Sweeping, [{"since": 4}, {}]) == bulk_enqueue(session, [Sweeping()]) == 0
+    session.delete(first)
+    session.commit()
+    assert bulk_enqueue(session, Sweeping, [{"since": 4}, {}]) == 1
+    with pytest.raises(EnqueueError, match="MAGIK_ONCE_WITHOUT_KEY: Sweeping has idempotent_by = "):
+        once(session, Sweeping(), scope="sweeping")
 
 
 @pytest.mark.parametrize(

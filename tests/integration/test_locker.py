@@ -106,9 +106,9 @@ class House:
         self.dsn, self.app, self.proxied, self.breaks = dsn, app, proxied, breaks
 
     @contextlib.contextmanager
-    def locker(self, concurrency: int) -> Iterator[Locker]:
+    def locker(self, concurrency: int, announce: Callable[[], None] = lambda: None) -> Iterator[Locker]:
         told = Assignment(self.proxied, None, "house", "house", ("default",), ("InTheHouse",), concurrency, 0.2, 60.0)
-        locker = Locker(told)
+        locker = Locker(told, announce)
         locker.start()
         try:
             yield locker
@@ -416,3 +416,21 @@ def test_a_server_that_refuses_what_a_claim_needs_is_not_asked_without_a_pause(
         never(lambda: caplog.text.count("locking_connection_lost") > 8, during=1.5, what="a hot loop")
         house.app.execute("GRANT INSERT ON magik_claims TO current_user")
         house.take(locker, 1)
+
+
+def test_that_it_is_ready_is_said_before_anything_is_claimed(house: House) -> None:
+    """The first job may be the end of the process, and its log is to say by what settings it worked. Said once."""
+    claimed: list[int] = []
+
+    def announce() -> None:
+        row = house.app.execute("SELECT count(*) FROM magik_claims").fetchone() or [0]
+        claimed.append(row[0])
+
+    house.add(2)
+    with house.locker(1, announce) as locker:
+        job = locker.work.get()
+        assert job is not None
+        house.breaks.sever(locker.line.connection)
+        until(lambda: locker.line.lives == 2, what="the connection is back")
+        house.end(locker, job)
+    assert claimed == [0]

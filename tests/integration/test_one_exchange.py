@@ -156,6 +156,11 @@ CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not so'
 CREATE CONSTRAINT TRIGGER no AFTER INSERT ON notes DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION no()"""
 
 
+REFUSES = """
+CREATE FUNCTION refuses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not so' USING ERRCODE = '23514'; END $$;
+CREATE TRIGGER refuses BEFORE DELETE ON magik_jobs FOR EACH ROW EXECUTE FUNCTION refuses()"""
+
+
 def test_what_the_server_says_only_at_the_commit_is_the_jobs_failure(
     bench: Bench, engine: Engine, Session: Session
 ) -> None:
@@ -214,6 +219,25 @@ def test_another_driver_has_no_such_way_nor_has_a_server_that_does_not_answer(da
         engine = create_engine(other)
         assert not OneExchange(engine).is_offered
         engine.dispose()
+
+
+@pytest.mark.parametrize("why", ["superseded", "failed"])
+def test_the_connection_is_as_it_was_when_the_end_of_a_run_is_refused(
+    bench: Bench, engine: Engine, Session: Session, why: str
+) -> None:
+    """SQLAlchemy takes a transaction for ended whose commit has failed: left open, the next job would fail in it."""
+    add(Session, LeavingOpen())
+    pid = bench.connection.scalar(text("SELECT pg_backend_pid()"))
+    bench.connection.rollback()
+    if why == "superseded":
+        assert bench.next(execute(engine, "UPDATE magik_jobs SET version = version + 1")) is Outcome.SUPERSEDED
+    else:
+        execute(engine, REFUSES)()
+        assert bench.next() is Outcome.RETRY
+        execute(engine, "DROP TRIGGER refuses ON magik_jobs; UPDATE magik_jobs SET run_at = now()")()
+    assert bench.next() is Outcome.FINISHED
+    assert notes(engine) == ["done"]
+    assert bench.connection.scalar(text("SELECT pg_backend_pid()")) == pid
 
 
 def test_the_command_is_gone_when_the_run_is(bench: Bench, engine: Engine, Session: Session) -> None:

@@ -149,7 +149,7 @@ def test_only_classes_with_jobs_are_declared() -> None:
 def test_defaults_of_a_declaration() -> None:
     said = made({"name": "defaults"}).__magik__
     assert (said.queue, said.priority, said.policy, said.retries) == ("default", 100, None, Retries())
-    assert (said.idempotent_by, said.discard_on, said.keep, said.money) == ((), (), None, False)
+    assert (said.idempotent_by, said.discard_on, said.keep, said.money) == (None, (), None, False)
 
 
 @pytest.mark.parametrize(
