@@ -71,11 +71,11 @@ class Hasty(Refused, policy="system"):
 class Lasting(Deposit, policy="system", name="kit.Lasting"):
     """Waits in the server for longer than it may."""
 
-    retries = Retries(times=1, timeout="200ms", backoff="constant", base="10m")
+    retries = Retries(times=1, timeout="2s", backoff="constant", base="10m")
 
     def perform(self, session: Session) -> None:
         super().perform(session)
-        session.execute(text("SELECT pg_sleep(0.25)"))
+        session.execute(text("SELECT pg_sleep(2.1)"))
 
     def on_failure(self, session: Session, error: BaseException) -> None:
         Deposit.perform(self, session)
