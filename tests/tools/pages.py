@@ -27,6 +27,7 @@ import re
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ import psycopg
 
 from . import asking
 from .installed import install
+from .keeper import keeper
 from .workers import READY, WorkerProcess, dsn_of
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*)(?P<rest>[^`\n]*)$")
@@ -144,7 +146,12 @@ class Reader:
 
     def __init__(self, database: str, folder: Path, env: Mapping[str, str] | None = None) -> None:
         self.database, self.folder = database, folder
-        self.env = {**surroundings(database, folder), **(env or {})}
+        # Of a page's own pytest: a server that runs as another user has to get in, and every pytest that begins shuts
+        # the folder that all of this user have in common.
+        self._temporary = tempfile.TemporaryDirectory(prefix="magik-page-")
+        keeper.note("folder", Path(self._temporary.name))
+        own = {"PYTEST_DEBUG_TEMPROOT": self._temporary.name}
+        self.env = {**surroundings(database, folder), **own, **(env or {})}
         self._python: Interpreter | None = None
         self._background: list[tuple[Block, WorkerProcess]] = []
 
@@ -159,6 +166,8 @@ class Reader:
                 process.close()
             if self._python is not None:
                 self._python.close()
+            keeper.strike("folder", Path(self._temporary.name))
+            self._temporary.cleanup()
 
     def run(self, block: Block) -> None:
         """Do what the block says. Raises `PageError`."""
