@@ -29,9 +29,8 @@ FRAMES = 20  # innermost frames of each exception
 NOTES = 3  # the first of those that were added to an exception
 LINKS = 4  # exceptions told of: the error, its causes, and the members of a group
 
-UNDERNEATH = frozenset(
-    {"sqlalchemy", "psycopg", "psycopg2"}
-)  # libraries whose frames are no place of the application's
+# Libraries whose frames are no place of the application's.
+UNDERNEATH = frozenset({"sqlalchemy", "psycopg", "psycopg2"})
 OURS = f"{Path(__file__).parent}{os.sep}"  # where the frames of this package are
 
 BAD_VALUE = "22"  # the class of SQLSTATEs of which the first line quotes one: invalid input syntax for type uuid: "…"

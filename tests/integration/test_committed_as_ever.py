@@ -21,7 +21,7 @@ from magik_sa.job_session import for_runs
 from magik_sa.one_exchange import OneExchange
 from magik_sa.outcome import Outcome
 from tests.jobs.endings import note
-from tests.tools.bench import Bench, add, execute, notes, rows
+from tests.tools.bench import Bench, add, begin_elsewhere, execute, in_one_exchange, notes, rows
 from tests.tools.waiting import until
 
 Session = sessionmaker[OrmSession]
@@ -59,11 +59,6 @@ def at_the_commit(does: Callable[[OrmSession], object]) -> Callable[[OrmSession]
     return lambda session: event.listen(session, "before_commit", does, once=True)
 
 
-def begin_elsewhere(session: OrmSession) -> None:
-    other = create_engine(session.get_bind().engine.url, poolclass=NullPool)
-    session.connection(bind_arguments={"bind": other}).execute(text("INSERT INTO notes VALUES ('elsewhere')"))
-
-
 def commit_and_go_on(session: OrmSession) -> None:
     driver_of(session).commit()
     note(session, "after")
@@ -89,12 +84,8 @@ MEDDLES: dict[str, Callable[[OrmSession], object]] = {
 
 @pytest.fixture
 def bench(dsn: str, engine: Engine) -> Iterator[Bench]:
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE notes (what text)"))
-    with engine.connect() as connection:
-        bench = Bench(dsn, connection, OneExchange(engine))
+    with in_one_exchange(dsn, engine) as bench:
         yield bench
-        bench.locking.close()
     for context in left_open:
         if not getattr(context, "closed", True):
             context.__exit__(None, None, None)

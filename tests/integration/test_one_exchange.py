@@ -10,13 +10,12 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.orm import Mapped, sessionmaker
 from sqlalchemy.orm import Session as OrmSession
-from sqlalchemy.pool import NullPool
 
 from magik_sa import Job, Retries, arg
 from magik_sa.one_exchange import OneExchange
 from magik_sa.outcome import Outcome
 from tests.jobs.endings import Chunk, note
-from tests.tools.bench import Bench, add, execute, notes, rows
+from tests.tools.bench import Bench, add, begin_elsewhere, execute, in_one_exchange, notes, rows
 
 Session = sessionmaker[OrmSession]
 ENDED = "DELETE FROM magik_jobs"
@@ -38,12 +37,6 @@ class KeptWithCommit(Job, policy="system"):
 
     def perform(self, session: OrmSession) -> None:
         note(session, "kept")
-
-
-def begin_elsewhere(session: OrmSession) -> None:
-    bind = session.get_bind()
-    other = create_engine(bind.engine.url, poolclass=NullPool)
-    session.connection(bind_arguments={"bind": other}).execute(text("INSERT INTO notes VALUES ('elsewhere')"))
 
 
 def commit_first(session: OrmSession) -> None:
@@ -68,12 +61,8 @@ WRITTEN = {"another connection": ["elsewhere"], "a listener": ["before the commi
 
 @pytest.fixture
 def bench(dsn: str, engine: Engine) -> Iterator[Bench]:
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE notes (what text)"))
-    with engine.connect() as connection:
-        bench = Bench(dsn, connection, OneExchange(engine))
+    with in_one_exchange(dsn, engine) as bench:
         yield bench
-        bench.locking.close()
 
 
 @pytest.fixture

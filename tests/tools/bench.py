@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session, sessionmaker
+from sqlalchemy.pool import NullPool
 
 from magik_sa import Job, names, wake
 from magik_sa.claim import Busy, Claimed, Claims
@@ -70,3 +72,19 @@ def execute(engine: Engine, statement: str) -> Callable[[], None]:
             connection.execute(text(statement))
 
     return now
+
+
+@contextmanager
+def in_one_exchange(dsn: str, engine: Engine) -> Iterator[Bench]:
+    """One whose jobs end together with their commit, with a table for their notes."""
+    execute(engine, "CREATE TABLE notes (what text)")()
+    with engine.connect() as connection:
+        bench = Bench(dsn, connection, OneExchange(engine))
+        yield bench
+        bench.locking.close()
+
+
+def begin_elsewhere(session: OrmSession) -> None:
+    """A transaction of a job's on another engine than its own, with a note in it."""
+    other = create_engine(session.get_bind().engine.url, poolclass=NullPool)
+    session.connection(bind_arguments={"bind": other}).execute(text("INSERT INTO notes VALUES ('elsewhere')"))
