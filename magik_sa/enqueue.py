@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ARRAY, LargeBinary, Text, bindparam, cast, column, event, func, inspect, select
+from sqlalchemy import ARRAY, LargeBinary, Text, Uuid, any_, bindparam, cast, column, event, func, inspect, select
 from sqlalchemy.orm import ORMExecuteState, Session, UOWTransaction, make_transient
 
 from . import committed as committed
@@ -37,6 +37,12 @@ _asked: Final = (
 # that was made for an almost empty table reads all of it for each key: with many keys it is made anew.
 _FEW: Final = 100
 _PLAN_ANEW: Final = ("plan_cache_mode", "force_custom_plan")
+# Most jobs have been inserted, and are there by their ids. Only for those that are not the index of keys is gone
+# through, in which an old snapshot keeps dead rows that the planner knows nothing of.
+_THERE: Final = select(_jobs.id, _jobs.job_class, _jobs.key_digest).where(
+    _jobs.id == any_(cast(bindparam("ids", type_=ARRAY(Text)), ARRAY(Uuid))),
+    func.coalesce(_jobs.finished_at, _jobs.expired_at).is_(None),
+)
 _LIVE: Final = select(_jobs.id, _jobs.job_class, _jobs.key_digest).where(
     _jobs.job_class == _asked.c.job_class,
     _jobs.key_digest == cast(_asked.c.digest, LargeBinary),
@@ -83,8 +89,11 @@ def _find_repeats(session: Session, flush: UOWTransaction) -> None:
 
 def repeats(session: Session, keyed: list[Job]) -> Iterator[tuple[Job, UUID | None]]:
     """Those that an INSERT has passed over, each with the id of the live job of its key; None if that has ended."""
-    live = _live(session, sorted({key(job) for job in keyed}))
-    return ((job, live.get(key(job))) for job in keyed if live.get(key(job)) != job.id)
+    found = connection_of(session).execute(_THERE, {"ids": [str(job.id) for job in keyed]})
+    there = {(id, name, digest) for id, name, digest in found}
+    passed = [job for job in keyed if (job.id, *key(job)) not in there]
+    live = _live(session, sorted({key(job) for job in passed})) if passed else {}
+    return ((job, live.get(key(job))) for job in passed)
 
 
 def _live(session: Session, keys: list[Key]) -> dict[Key, UUID]:

@@ -62,6 +62,8 @@ PAUSED_OF = "SELECT name FROM {queues} WHERE name = ANY(%(queues)s)"
 # exactly one asker gets it, sweeps the notes of jobs that are gone too, and notifies that worker's queues.
 # (backend_start is NULL to a role without pg_monitor, hence the coalesce: the pid alone then decides.) A pooler may
 # give a dead worker's session to the next, which is asked for by %(new)s: a row of its own from before is another's.
+# The notes are looked at only where a worker is gone, and their jobs one by one (OFFSET 0 keeps that from becoming a
+# join): both tables may be full of dead rows that an old snapshot keeps, and of which the planner knows nothing.
 # A name that no queue can have is left out: of a row by hand it may be longer than a notification, whose error would be
 # every worker's, at every look.
 HINT = """
@@ -73,9 +75,10 @@ WITH dead AS (
   RETURNING backend_pid, backend_start, queues),
 swept AS (
   DELETE FROM {claims} c USING dead
-   WHERE c.backend_pid = dead.backend_pid AND c.backend_start = dead.backend_start
+   WHERE (SELECT true FROM dead LIMIT 1)
+     AND c.backend_pid = dead.backend_pid AND c.backend_start = dead.backend_start
      AND NOT EXISTS (SELECT FROM {jobs} j
-                      WHERE j.id = c.job_id AND coalesce(j.finished_at, j.expired_at) IS NULL))
+                      WHERE j.id = c.job_id AND coalesce(j.finished_at, j.expired_at) IS NULL OFFSET 0))
 SELECT count(pg_notify(%(channel)s, q)) FROM (SELECT DISTINCT unnest(queues) AS q FROM dead) d
  WHERE octet_length(q) BETWEEN 1 AND 255"""
 

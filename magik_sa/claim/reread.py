@@ -23,10 +23,11 @@ from .claimed import INTERRUPTED, Claimed, Owner
 # says who touched a row last, and who is open holds the lock on his own transaction. Nothing is looked up for a row
 # that nobody has touched. (A multixact's number is nobody's transaction: such a row is taken, and its end waits.)
 #
-# The note is written in the same statement; the LEFT JOIN reads the snapshot, so it sees the note of a run before and
-# never the one written below. That run was interrupted if its note says that it had begun, unless it recorded a
-# failure after its claim and only died before the note was gone. The new note keeps saying so until that is recorded
-# as a failed try.
+# The note is written in the same statement; what is read of it before is of the snapshot, so it is the note of a run
+# before and never the one written below. That run was interrupted if its note says that it had begun, unless it
+# recorded a failure after its claim and only died before the note was gone. The new note keeps saying so until that is
+# recorded as a failed try. LATERAL and OFFSET 0 are one look into the index for each job: in a join, planned while the
+# notes were nothing but dead rows that somebody's snapshot keeps, all of them were read for each.
 #
 # The columns are named for the sake of their times, which are held within what a datetime can be.
 REREAD = f"""
@@ -45,7 +46,7 @@ WITH open AS MATERIALIZED (
          END AS key_free,
          CASE WHEN j.xmax = '0' THEN true
               ELSE NOT EXISTS (SELECT FROM open WHERE open.transactionid = j.xmax) END AS row_free
-    FROM {{jobs}} j LEFT JOIN {{claims}} old ON old.job_id = j.id
+    FROM {{jobs}} j LEFT JOIN LATERAL (SELECT * FROM {{claims}} WHERE job_id = j.id OFFSET 0) old ON true
    WHERE j.id = ANY(%(ids)b::uuid[]) AND coalesce(j.finished_at, j.expired_at) IS NULL
      AND j.run_at <= now() AND j.job_class = ANY(%(known)s)
 ), noted AS (

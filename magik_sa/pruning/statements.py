@@ -46,6 +46,8 @@ JOBS_COUNT: Final = f"SELECT count(*) AS rows FROM {{schema}}magik_jobs WHERE {O
 
 # A note whose session has ended and whose job is no more: it can tell of no interruption. The owner stands in the
 # DELETE: a note that somebody else writes meanwhile is his. (backend_start is NULL to a role that may not see it.)
+# OFFSET 0 and IS TRUE keep both from becoming joins, which may read a table that an old snapshot has filled with dead
+# rows once for each note.
 GONE: Final = """
 NOT EXISTS (SELECT FROM pg_stat_activity a
              WHERE a.pid = {it}.backend_pid AND coalesce(a.backend_start = {it}.backend_start, true))"""
@@ -53,12 +55,13 @@ ORPHANS: Final = f"""
 SELECT c.job_id, c.backend_pid, c.backend_start FROM {{schema}}magik_claims c
  WHERE {GONE.format(it="c")}
    AND NOT EXISTS (SELECT FROM {{schema}}magik_jobs j
-                    WHERE j.id = c.job_id AND coalesce(j.finished_at, j.expired_at) IS NULL)"""
+                    WHERE j.id = c.job_id AND coalesce(j.finished_at, j.expired_at) IS NULL OFFSET 0)"""
 NOTES: Final = f"""
 WITH orphan AS MATERIALIZED ({ORPHANS} LIMIT :batch),
 gone AS (
-  DELETE FROM {{schema}}magik_claims c USING orphan o
-   WHERE c.job_id = o.job_id AND c.backend_pid = o.backend_pid AND c.backend_start = o.backend_start
+  DELETE FROM {{schema}}magik_claims
+   WHERE job_id = ANY(ARRAY(SELECT job_id FROM orphan))
+     AND ((job_id, backend_pid, backend_start) IN (SELECT * FROM orphan)) IS TRUE
   RETURNING 1)
 SELECT count(*) AS rows, count(*) AS read FROM gone"""
 NOTES_COUNT: Final = f"SELECT count(*) AS rows FROM ({ORPHANS}) o"
@@ -85,10 +88,13 @@ WITH page AS MATERIALIZED (
    WHERE (scope, key_digest) > (CAST(:scope AS text), CAST(:key_digest AS bytea))
    ORDER BY scope, key_digest LIMIT :batch),
 gone AS (
-  DELETE FROM {schema}magik_effects e
-   USING (SELECT o.scope, o.key_digest FROM {schema}magik_effects o JOIN page USING (scope, key_digest)
-           WHERE o.done_at < now() - make_interval(secs => :age) FOR UPDATE OF o SKIP LOCKED) old
-   WHERE e.scope = old.scope AND e.key_digest = old.key_digest
+  DELETE FROM {schema}magik_effects
+   WHERE ctid = ANY(ARRAY(
+           SELECT old.ctid FROM page CROSS JOIN LATERAL (
+             SELECT ctid FROM {schema}magik_effects
+              WHERE scope = page.scope AND key_digest = page.key_digest
+                AND done_at < now() - make_interval(secs => :age)
+                FOR UPDATE SKIP LOCKED) old))
   RETURNING 1),
 last AS (SELECT scope, key_digest FROM page ORDER BY scope DESC, key_digest DESC LIMIT 1)
 SELECT (SELECT count(*) FROM gone) AS rows, (SELECT count(*) FROM page) AS read,
