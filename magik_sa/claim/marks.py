@@ -18,8 +18,8 @@ from uuid import UUID
 from ..unreadable import EARLIEST
 
 FULL_EVERY = 5.0  # seconds; a poll interval that is shorter counts instead
-SHARE = 0.02  # of the time, for full walks
-SAVED = 0.1  # seconds of full walks that a quiet time saves up: the share of five seconds
+SHARE = 0.01  # of the time, for full walks
+SAVED = 0.1  # seconds of full walks that a quiet time saves up: the share of ten seconds
 KNOWN = 64  # priorities that are remembered; a walk finds any other too, a step later
 
 
