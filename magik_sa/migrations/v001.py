@@ -179,16 +179,23 @@ CREATE TABLE {schema}magik_schema (
 # * clock_timestamp(), not now(): in a transaction that has been open for a while, a job that was due in ten seconds
 #   at its start is due now. The five seconds are the poll's: what is due later is seen by a poll first.
 # * The queues as an array, which is looked through one by one: one lock a queue, not one a row. As one query it cost
-#   an INSERT of one row 56 µs instead of 15, nearly as much as the INSERT itself.
+#   an INSERT of one row 56 µs instead of 15, nearly as much as the INSERT itself. Two rows are asked for first, as most
+#   statements have one, which needs no DISTINCT; and the setting is asked for here, not in a WHEN of the trigger, which
+#   is put together anew for each statement: 6 µs instead of 10 (PostgreSQL 18, statements in a loop on the server).
 # * After a hundred queues in one statement no more locks are taken and the rest is told outright: the lock table is
 #   the whole server's, and a needless notification does no harm.
 WAKE: Final = """
 CREATE FUNCTION {schema}magik_jobs_{verb}() RETURNS trigger LANGUAGE plpgsql AS $magik$
 DECLARE
+  queues text[];
   due text;
   nth int := 0;
 BEGIN
-  FOREACH due IN ARRAY ARRAY({queues}) LOOP
+  IF current_setting('magik_sa.wake', true) = 'off' THEN
+    RETURN NULL;
+  END IF;
+{find}
+  FOREACH due IN ARRAY queues LOOP
     nth := nth + 1;
     IF nth > 100 OR NOT pg_try_advisory_xact_lock_shared({flag}) THEN
       PERFORM pg_notify('magik_' || TG_RELID, due);
@@ -198,37 +205,36 @@ BEGIN
 END
 $magik$"""
 
-ADDED: Final = """
-             SELECT DISTINCT queue FROM added
-              WHERE finished_at IS NULL AND expired_at IS NULL AND run_at <= clock_timestamp() + interval '5 s'
-          """
+DUE: Final = "finished_at IS NULL AND expired_at IS NULL AND run_at <= clock_timestamp() + interval '5 s'"
+
+ADDED: Final = f"""
+  queues := ARRAY(SELECT queue FROM added WHERE {DUE} LIMIT 2);
+  IF cardinality(queues) > 1 THEN
+    queues := ARRAY(SELECT DISTINCT queue FROM added WHERE {DUE});
+  END IF;"""
 
 # An UPDATE has work for somebody only where it made a row claimable that was not so before: moved, retried, brought
 # back to life. A job that saves where it has got to is live and due, but its own worker holds it, and its shared lock
 # would keep others from sleeping until it commits. EXCEPT, not a join: the plan is made once, for the few rows of the
 # first statement, and a nested loop over 100,000 would not end.
-CHANGED: Final = """
-             SELECT DISTINCT queue FROM (
-               SELECT id, queue, run_at, error_count FROM after
-                WHERE finished_at IS NULL AND expired_at IS NULL AND run_at <= clock_timestamp() + interval '5 s'
-               EXCEPT
-               SELECT id, queue, run_at, error_count FROM before
-                WHERE finished_at IS NULL AND expired_at IS NULL) claimable
-          """
+CHANGED: Final = f"""
+  queues := ARRAY(
+    SELECT DISTINCT queue FROM (
+      SELECT id, queue, run_at, error_count FROM after WHERE {DUE}
+      EXCEPT
+      SELECT id, queue, run_at, error_count FROM before WHERE finished_at IS NULL AND expired_at IS NULL) claimable);"""
 
 # Two triggers on jobs: a transition table allows neither two events nor a list of columns. None for DELETE: an end
-# wakes nobody. The condition is looked at once a statement, before the function is called.
+# wakes nobody.
 ON_INSERT: Final = """
 CREATE TRIGGER magik_jobs_added AFTER INSERT ON {schema}magik_jobs
     REFERENCING NEW TABLE AS added
-    FOR EACH STATEMENT WHEN (current_setting('magik_sa.wake', true) IS DISTINCT FROM 'off')
-    EXECUTE FUNCTION {schema}magik_jobs_added()"""
+    FOR EACH STATEMENT EXECUTE FUNCTION {schema}magik_jobs_added()"""
 
 ON_UPDATE: Final = """
 CREATE TRIGGER magik_jobs_changed AFTER UPDATE ON {schema}magik_jobs
     REFERENCING OLD TABLE AS before NEW TABLE AS after
-    FOR EACH STATEMENT WHEN (current_setting('magik_sa.wake', true) IS DISTINCT FROM 'off')
-    EXECUTE FUNCTION {schema}magik_jobs_changed()"""
+    FOR EACH STATEMENT EXECUTE FUNCTION {schema}magik_jobs_changed()"""
 
 # A pause holds, and ends, from its commit on, by whatever statement: workers look at once. The job table is the one
 # beside this, whatever the caller's search_path.
@@ -295,9 +301,9 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
 def statements() -> Iterator[str]:
     """What makes the tables, then what wakes the workers; ``{schema}`` stands where the schema goes."""
     yield from TABLES
-    for verb, queues, trigger in (("added", ADDED, ON_INSERT), ("changed", CHANGED, ON_UPDATE)):
+    for verb, find, trigger in (("added", ADDED, ON_INSERT), ("changed", CHANGED, ON_UPDATE)):
         flag = FLAG_KEY_SQL.format(table="TG_RELID", queue="due")
-        yield WAKE.format(schema="{schema}", verb=verb, queues=queues, flag=flag)
+        yield WAKE.format(schema="{schema}", verb=verb, find=find, flag=flag)
         yield trigger
     yield from (PAUSES, ON_PAUSE, ENDED)
 
