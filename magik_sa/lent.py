@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from sqlalchemy import Connection, Engine
 from .errors import BootError
 from .failure import headline
 from .logs import say
+from .peep import Peep
 
 # What of a driver's connection outlasts a transaction: psycopg's words and psycopg2's, and what the server reports by
 # itself (search_path since PostgreSQL 18). Asking costs no round trip.
@@ -41,7 +41,7 @@ class Lent:
         self._engine, self._options = engine, engine.get_execution_options()
         self._now: Connection | None = None
         self._lasting: list[Any] = []
-        self._watched, self._poll = None, select.poll()  # a driver's connection, and what tells of its socket
+        self._watched, self._peep = None, Peep(-1)  # a driver's connection, and what tells of its socket
         self._lent = False  # to a job, which may have set something there, or keep it and do so yet
 
     def take(self) -> Connection:
@@ -90,13 +90,12 @@ class Lent:
         """
         assert self._now is not None
         driver = _driver(self._now)
-        return driver is None or bool(driver.closed or self._watch(driver).poll(0))
+        return driver is None or bool(driver.closed or self._watch(driver).sees())
 
-    def _watch(self, driver: Any) -> select.poll:
+    def _watch(self, driver: Any) -> Peep:
         if self._watched is not driver:
-            self._watched, self._poll = driver, select.poll()
-            self._poll.register(driver.fileno(), select.POLLIN)
-        return self._poll
+            self._watched, self._peep = driver, Peep(driver.fileno())
+        return self._peep
 
     def close(self) -> None:
         """Give it back to its pool, which resets what SQLAlchemy has set there; away with one that cannot be."""

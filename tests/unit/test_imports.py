@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "magik_sa"
 # line. A package's own name (``worker``) is its __init__. Whoever adds a module gives it its place here.
 LAYOUT = """
 harmless meant briefly errors named duration settings uuid7 ids storable failure logs forked url unreached calling
-readable interrupts commits unreadable retries zone clock cron walk schedule verb around carried
+readable peep interrupts commits unreadable retries zone clock cron walk schedule verb around carried
 roundtrip args
 kind sealed key expression attribute columns declaration source body classes display table version
 job
