@@ -29,4 +29,4 @@ class Peep:
 
     def sees(self) -> bool:
         """Whether there is something to read, or the other end is gone. Also where the descriptor is none."""
-        return _poll(self._at, 1, 0) != 0
+        return bool(_poll(self._at, 1, 0))

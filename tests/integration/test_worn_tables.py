@@ -38,6 +38,7 @@ NOTES = """
 INSERT INTO magik_claims (job_id, worker, backend_pid, backend_start, begun)
 SELECT gen_random_uuid(), 'gone', 1, '2020-01-01', true FROM generate_series(1, %s)"""
 
+ENDED = "SELECT magik_jobs_ended(%s, 1, false)"
 GONE = "INSERT INTO magik_workers (backend_pid, backend_start, name, queues) VALUES (1, '2020-01-01', 'gone', '{}')"
 
 KEYED = """
@@ -122,7 +123,7 @@ def test_each_statement_of_a_jobs_life_reads_its_own_rows(worn: Worn) -> None:
     assert worn.pages(lambda: complete(worn.locking, worn.names, ids[:40], 1, keep=False)) < few
     assert worn.pages(lambda: complete(worn.locking, worn.names, ids[40:80], 1, keep=True)) < few
     assert worn.pages(lambda: complete_left(worn.locking, worn.names, ids[80:-1], 1, keep=True)) < few
-    assert worn.pages(lambda: worn.performer.execute(f"SELECT magik_jobs_ended('{ids[-1]}', 1, false)")) < 2 * EACH
+    assert worn.pages(lambda: worn.performer.execute(ENDED, (ids[-1],))) < 2 * EACH
     assert worn.pages(lambda: worn.claims.release([])) == 0
     assert worn.pages(lambda: worn.claims.notes.forget(ids)) < few
     assert worn.app.execute("SELECT count(*) FROM magik_jobs WHERE finished_at IS NULL").fetchone() == (0,)
