@@ -124,7 +124,6 @@ def test_each_statement_of_a_jobs_life_reads_its_own_rows(worn: Worn) -> None:
     assert worn.pages(lambda: complete(worn.locking, worn.names, ids[40:80], 1, keep=True)) < few
     assert worn.pages(lambda: complete_left(worn.locking, worn.names, ids[80:-1], 1, keep=True)) < few
     assert worn.pages(lambda: worn.performer.execute(ENDED, (ids[-1],))) < 2 * EACH
-    assert worn.pages(lambda: worn.claims.release([])) == 0
     assert worn.pages(lambda: worn.claims.notes.forget(ids)) < few
     assert worn.app.execute("SELECT count(*) FROM magik_jobs WHERE finished_at IS NULL").fetchone() == (0,)
     assert worn.app.execute("SELECT count(*) FROM magik_claims").fetchone() == (0,)
