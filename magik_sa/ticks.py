@@ -100,9 +100,10 @@ DUE: Final = """CAST(extract(epoch FROM next_run_at) AS text) = :tick AND next_r
 CLAIM = f"""
 UPDATE {{schedules}}
    SET next_run_at = :next, last_run_at = now(), tried_at = NULL, deaths = 0, rests_until = NULL
- WHERE name = (SELECT name FROM {{schedules}} WHERE name = :name FOR UPDATE SKIP LOCKED)
-   AND {DUE}
-   AND :next > now() AND CAST(extract(epoch FROM tried_at) AS text) = :note"""
+ WHERE name = (
+  SELECT name FROM {{schedules}}
+   WHERE name = :name AND {DUE} AND :next > now() AND CAST(extract(epoch FROM tried_at) AS text) = :note
+     FOR UPDATE SKIP LOCKED)"""
 
 
 def fire(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from .failure import sqlstate
@@ -33,10 +33,14 @@ class Try(NamedTuple):
         return self.note is None or self.deaths == 1
 
 
+HELD: Final = "55P03"  # lock_not_available
+
 # Patient only where the next death begins a rest.
 CLAIMED_AFTER: Final = "CASE WHEN deaths < 1 THEN interval '500 ms' ELSE interval '2 s' END"
 
-# As the claim finds its row: the tick that was seen, and where another worker is busy with it, that is its own.
+# As the claim finds its row: the tick that was seen, and where another worker is busy with it, that is its own. What
+# makes it decline is asked before the row is locked: the claim of whoever has just noted his try would walk past a row
+# that somebody else had locked only to decline it.
 # A note is a dead worker's if nobody holds the row. For a moment it may also be one whose claim is about to lock it; a
 # worker that takes longer finds another note than its own, and leaves the tick to that. What is noted in the future
 # was so before a clock was set back, or by hand. The sum has a limit: somebody may have written any number. Its commit
@@ -47,18 +51,20 @@ UPDATE {{schedules}} s
        tried_at = CASE WHEN tried_at IS NULL OR deaths < 1 THEN now() END,
        rests_until = CASE WHEN tried_at IS NOT NULL AND deaths >= 1
                           THEN now() + least(interval '1 min' * power(2, least(deaths, 7) - 1), interval '1 h') END
- WHERE name = (SELECT name FROM {{schedules}} WHERE name = :name FOR UPDATE SKIP LOCKED)
-   AND {DUE} AND {AWAKE}
-   AND (tried_at IS NULL OR tried_at NOT BETWEEN now() - {CLAIMED_AFTER} AND now() + interval '1 min')
+ WHERE name = (
+  SELECT name FROM {{schedules}}
+   WHERE name = :name AND {DUE} AND {AWAKE}
+     AND (tried_at IS NULL OR tried_at NOT BETWEEN now() - {CLAIMED_AFTER} AND now() + interval '1 min')
+     FOR UPDATE SKIP LOCKED)
 RETURNING CAST(extract(epoch FROM tried_at) AS text) AS note, CAST(deaths AS text) AS deaths,
           CAST(extract(epoch FROM rests_until - now()) AS text) AS rest,
           set_config('synchronous_commit', 'off', true)"""
 
-# Whoever holds the row for longer than a moment is not waited for.
+# Whoever holds the row holds it for a moment, as a rule: he is waited for, since a note that is left is a death.
+PATIENT: Final = "SET LOCAL lock_timeout = '300ms'"
 END: Final = """
 UPDATE {schedules} SET tried_at = NULL, deaths = 0, rests_until = NULL
- WHERE name = (SELECT name FROM {schedules} WHERE name = :name FOR UPDATE SKIP LOCKED)
-   AND CAST(extract(epoch FROM tried_at) AS text) = :note"""
+ WHERE name = :name AND CAST(extract(epoch FROM tried_at) AS text) = :note"""
 
 
 def begin(tick: Tick, connection: Connection) -> Try | None:
@@ -74,7 +80,17 @@ def begin(tick: Tick, connection: Connection) -> Try | None:
     return None if row is None else Try(row.note, int(row.deaths), None if row.rest is None else float(row.rest))
 
 
-def end(entry: Entry, note: str, connection: Connection) -> None:
-    """Take back the note of a try that ended without its tick: its process lives. A claim takes its own back."""
-    with read_committed(connection):
-        connection.execute(sql(END), {"name": entry.name, "note": note})
+def end(entry: Entry, note: str, connection: Connection) -> bool:
+    """Take back the note of a try that ended without its tick: its process lives. A claim takes its own back.
+
+    False where somebody holds the row for longer: it is there still.
+    """
+    try:
+        with read_committed(connection):
+            connection.execute(text(PATIENT))
+            connection.execute(sql(END), {"name": entry.name, "note": note})
+    except DBAPIError as error:
+        if sqlstate(error) == HELD:
+            return False
+        raise
+    return True

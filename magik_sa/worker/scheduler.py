@@ -149,10 +149,10 @@ class Scheduler(threading.Thread):
 
     def _take_back(self, connection: Connection) -> None:
         """Of tries that ended without their tick, also those during which the connection was lost."""
-        while self._noted:
+        for noted in list(self._noted):
             with self._within(connection):
-                tries.end(*self._noted[-1], connection)
-            self._noted.pop()
+                if tries.end(*noted, connection):
+                    self._noted.remove(noted)
 
     def _fire(self, tick: Tick, note: str, connection: Connection) -> bool:
         """Whether it has fired, or failed and rests."""

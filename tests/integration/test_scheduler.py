@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from magik_sa import Job, Schedule
+from magik_sa import Job, Schedule, tries
 from magik_sa.job_session import for_runs
 from magik_sa.timeout import Limits
-from magik_sa.timetable import timetable
+from magik_sa.timetable import Entry, timetable
 from magik_sa.worker.scheduler import Scheduler
 from tests.tools.waiting import never, until
 
@@ -121,3 +121,26 @@ def test_a_schedule_that_changes_its_connection_changes_it_for_no_other(
     assert one(engine, "SELECT count(*) FROM magik_jobs") == 0
     assert one(engine, "SELECT count(*) FROM magik_job_schedules WHERE next_run_at <= now()") == 2
     assert "scheduler_interrupted" not in caplog.text
+
+
+def test_a_note_that_could_not_be_taken_back_is_at_the_next_turn(
+    engine: Engine, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be counted as the death of a worker that lives."""
+    kept: list[str] = []
+
+    def keeps(entry: Entry, note: str, connection: Connection) -> bool:
+        if not kept:
+            kept.append(note)
+            return False
+        return end(entry, note, connection)
+
+    end = tries.end
+    monkeypatch.setattr(tries, "end", keeps)
+    monkeypatch.setattr("magik_sa.worker.scheduler.fire", lambda *_: None)  # as where the claim walks past the row
+    start(Fails)
+    do(engine, "UPDATE magik_job_schedules SET next_run_at = now()")
+    until(lambda: kept, what="it could not be taken back")
+    monkeypatch.undo()
+    do(engine, "UPDATE magik_job_schedules SET paused_at = now()")
+    until(lambda: one(engine, "SELECT tried_at IS NULL FROM magik_job_schedules"), what="it is, later")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,9 +15,10 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 
 from magik_sa import Job, Schedule, recurring, tries
 from magik_sa.job_session import for_runs
-from magik_sa.ticks import Tick, fire, look
+from magik_sa.ticks import CLAIM, Tick, fire, look
 from magik_sa.timeout import Limits
-from magik_sa.timetable import Entry, adopt, strange, timetable, write
+from magik_sa.timetable import Entry, adopt, sql, strange, timetable, write
+from tests.tools.waiting import until
 
 
 class Dying(Job, policy="system", name="tries.Dying"):
@@ -122,6 +124,39 @@ def test_nobody_is_dead_who_was_there_a_moment_ago_or_holds_the_row(connection: 
         busy.execute(text("SELECT FROM magik_job_schedules FOR UPDATE"))
         assert tries.begin(tick, connection) is None
     assert tries.begin(tick, connection)
+
+
+def test_who_declines_a_tick_keeps_nobody_from_it(connection: Connection, own: Engine) -> None:
+    """His look may come between the note of a try and its claim, and last for as long."""
+    sessions = for_runs(scoped_session(sessionmaker(own)))
+    tick = seen(connection)
+    begun = tries.begin(tick, connection)
+    assert begun is not None
+    assert begun.note is not None
+    told = {"name": MINE.name, "tick": tick.at, "declaration": MINE.declaration}
+    with own.connect() as other, other.begin():
+        assert other.execute(sql(tries.TRY), told).one_or_none() is None
+        assert other.execute(sql(CLAIM), {**told, "next": tick.following(), "note": "1"}).rowcount == 0
+        assert fire(tick, begun.note, sessions, connection, Limits()) == 1
+    assert row(connection) == CLEAN
+
+
+def test_a_note_is_taken_back_behind_somebody_who_holds_the_row_for_a_moment(
+    connection: Connection, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = tries.begin(seen(connection), connection)
+    assert begun is not None
+    assert begun.note is not None
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as busy:
+            busy.execute(text("SELECT FROM magik_job_schedules FOR UPDATE"))
+            assert tries.end(MINE, begun.note, connection) is False, "for longer than a moment"
+            monkeypatch.setattr(tries, "PATIENT", "SET LOCAL lock_timeout = '60s'")
+            ended = pool.submit(tries.end, MINE, begun.note, connection)
+            waits = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')")
+            until(lambda: busy.scalar(waits), what="it waits")
+        assert ended.result() is True
+    assert row(connection) == CLEAN
 
 
 @pytest.mark.parametrize("ahead", ["infinity", "2 h"])

@@ -129,21 +129,6 @@ def test_each_statement_of_a_jobs_life_reads_its_own_rows(worn: Worn) -> None:
     assert worn.app.execute("SELECT count(*) FROM magik_claims").fetchone() == (0,)
 
 
-def test_in_a_join_the_notes_are_all_read_for_each_job(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control."""
-    alone, joined = (
-        "LATERAL (SELECT * FROM {claims} WHERE job_id = j.id OFFSET 0) old ON true",
-        "{claims} old ON job_id = j.id",
-    )
-    assert alone in REREADING.REREAD
-    monkeypatch.setattr(REREADING, "REREAD", REREADING.REREAD.replace(alone, joined))
-    with ExitStack() as stack:
-        worn = Worn(dsn, stack)
-        worn.app.execute(JOBS, (N,))
-        ids = worn.claims.walks.walk("default", N, ["Known"], [])
-        assert worn.pages(lambda: worn.claims.reread(ids, ["Known"], ())) > N * DEAD
-
-
 def test_the_look_for_dead_workers_reads_nothing_but_where_there_is_one(worn: Worn) -> None:
     """It comes several times a second. What a dead worker has left behind is read once."""
     worn.claimed()
