@@ -25,9 +25,11 @@ OLDEST_CAUSE: Final = (
     " claim and every query reads past them."
 )
 
+LONG: Final = 10.0  # seconds that a transaction is open: autovacuum has come meanwhile, or will have soon
+
 # A queue that is busy leaves thousands between two rounds of autovacuum. That is nothing, unless autovacuum misses its
 # rounds, or somebody's transaction makes them useless.
-DEAD: Final = """
+DEAD: Final = f"""
 SELECT n_live_tup AS live, n_dead_tup AS dead, current_setting('track_counts')::bool AS counted,
        extract(epoch FROM now() - last_autovacuum)::float AS autovacuum,
        extract(epoch FROM now() - last_vacuum)::float AS vacuum,
@@ -35,13 +37,15 @@ SELECT n_live_tup AS live, n_dead_tup AS dead, current_setting('track_counts')::
        EXISTS (SELECT FROM pg_stat_activity
                 WHERE datname = current_database() AND usename IS NOT NULL AND pid <> pg_backend_pid()
                   AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
-                  AND coalesce(xact_start < clock_timestamp() - interval '10 s', true))
+                  AND coalesce(xact_start < clock_timestamp() - interval '{LONG:.0f} s', true))
          OR EXISTS (SELECT FROM pg_prepared_xacts
                      WHERE database = current_database() AND prepared < clock_timestamp() - interval '1 s')
          OR EXISTS (SELECT FROM pg_replication_slots WHERE age(xmin) > 10000) AS held,
        quote_ident(schemaname) || '.magik_jobs' AS name
   FROM pg_stat_all_tables WHERE relid = :oid"""
 
+OPEN: Final = "A transaction is open since {span}, of {session}, {state}: until it ends no vacuum can clean them."
+CLOSE: Final = "End it if it has been forgotten (oldest_transaction says how); autovacuum cleans when it is over."
 BUSY: Final = "The queue is busy, and autovacuum is at it."
 LEFT: Final = "Autovacuum does not keep up with the job table: held back, busy elsewhere, or off."
 CLEAN: Final = (
@@ -95,4 +99,7 @@ def dead_tuples(subject: Subject) -> Finding:
         return Finding("dead_tuples", Severity.OK, said, measured)
     if row.autovacuum is not None and row.autovacuum < 2 * row.pause and not row.held:
         return Finding("dead_tuples", Severity.NOTE, said, measured, BUSY, "None yet: look again in a few minutes.")
+    if holding := [each for each in subject.asking.ask(HOLDING) if (each.seconds or 0.0) >= LONG]:
+        cause = OPEN.format(session=session(holding[0]), state=holding[0].state, span=span(holding[0].seconds))
+        return Finding("dead_tuples", Severity.WARNING, said, measured, cause, CLOSE)
     return Finding("dead_tuples", Severity.WARNING, said, measured, LEFT, CLEAN, (f"VACUUM {row.name}",))

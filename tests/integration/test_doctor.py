@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, make_url
 from sqlalchemy.orm import Session
 
-from magik_sa.doctor import Finding, Severity
+from magik_sa.doctor import Finding, Severity, vacuum
 from tests.jobs.lasting import Lasting, LetGoInSession
 from tests.tools import pooler
 from tests.tools.cluster import Cluster
@@ -57,17 +57,24 @@ def test_a_transaction_that_holds_nothing_back_is_not_named(database: str, dsn: 
         assert finding(database, "oldest_transaction", oldest_transaction=INSTANT).severity is Severity.OK
 
 
-def test_dead_tuples_are_named_until_they_are_cleaned_away(database: str, dsn: str) -> None:
+def test_dead_tuples_are_named_until_they_are_cleaned_away(
+    database: str, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(dsn, "ALTER TABLE magik_jobs SET (autovacuum_enabled = off)")
     rows = "INSERT INTO magik_jobs (job_class) SELECT 'Any' FROM generate_series(1, 12000)"
     run(dsn, "SET magik_sa.wake = off", rows)
-    with snapshot(dsn):
+    with snapshot(dsn) as other:
         run(dsn, "DELETE FROM magik_jobs")
         found = until(lambda: warned(database, "dead_tuples"), what="the server's statistics")
         assert found.measured["dead"] == 12_000
         assert found.measured["last_autovacuum_seconds"] is None
         run(dsn, *found.sql)
         assert finding(database, "dead_tuples").severity is Severity.WARNING, "while somebody looks at them"
+        monkeypatch.setattr(vacuum, "LONG", 0.0)
+        held = finding(database, "dead_tuples")
+        assert f"of process {other.info.backend_pid} (reporting, " in (held.cause or "")
+        assert held.sql == (), "a vacuum would clean nothing"
+        monkeypatch.undo()
         holder = finding(database, "oldest_transaction", oldest_transaction=INSTANT)
     run(dsn, *holder.sql)
     until(lambda: finding(database, "oldest_transaction", oldest_transaction=INSTANT).severity is Severity.OK)
