@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import ARRAY, LargeBinary, Text, Uuid, any_, bindparam, cast, column, event, func, inspect, select
 from sqlalchemy.orm import ORMExecuteState, Session, UOWTransaction, make_transient
 
+from . import absent as absent
 from . import committed as committed
 from .attribute import settle
 from .errors import EnqueueError

@@ -9,6 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, func, insert, inspect, select, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, make_transient, mapped_column, scoped_session, sessionmaker
 
 from magik_sa import EnqueueError, Job, arg, bulk_enqueue, once
@@ -502,3 +504,20 @@ def test_a_transient_copy_of_a_finished_job_can_be_added_as_a_new_one(session: S
     session.add(job)
     session.commit()
     assert session.get(SendMail, job.id) is job
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "pg8000"])
+def test_where_the_tables_are_missing_the_error_says_how_they_are_made(empty_database: str, driver: str) -> None:
+    engine = create_engine(make_url(empty_database).set(drivername=f"postgresql+{driver}"))
+    with Session(engine) as session:
+        session.add(SettleTenant(tenant_id=UUID(int=1)))
+        with pytest.raises(ProgrammingError) as failed:
+            session.flush()
+        session.rollback()
+        with pytest.raises(ProgrammingError) as another:
+            session.execute(text("SELECT FROM nothing_of_ours"))
+    engine.dispose()
+    (note,) = failed.value.__notes__
+    assert note.startswith("MAGIK_SCHEMA_MISSING: There is no job table on the search_path.")
+    assert "alembic upgrade head" in note
+    assert not hasattr(another.value, "__notes__")

@@ -25,7 +25,7 @@ roundtrip args
 kind sealed key expression attribute columns declaration source body classes display table version
 job
 names priorities rows statement server grants
-unknown setting writing committed enqueue wake
+absent unknown setting writing committed enqueue wake
 completing claim.claimed claim.marks claim.walk claim.reread claim.notes claim.locks claim.unserved claim
 timeout
 lent outcome fence successor unnest chunk alike bulk routing unused one_exchange job_session recording ending run
