@@ -25,6 +25,7 @@ from magik_sa.run import run
 from magik_sa.server import connect_locking
 from magik_sa.settings import Settings
 from magik_sa.status import status
+from magik_sa.status.at_work import at_work
 from magik_sa.ticks import ScheduleFailed
 from magik_sa.timeout import Limits
 from magik_sa.url import conninfo
@@ -202,7 +203,8 @@ def look(cluster: Cluster) -> list[str]:
     with engine_of(cluster, OBSERVER) as engine, engine.connect() as connection:
         found = examine(Subject(Asking(connection, 15.0), conninfo(engine.url)))
         unknown = [finding.said for finding in found if finding.severity is Severity.UNKNOWN]
-        return [*status(Asking(connection)).unknown.values(), *unknown]
+        asked = (status(Asking(connection)), at_work(Asking(connection)))
+        return [*(why for each in asked for why in each.unknown.values()), *unknown]
 
 
 # ---- enough, and nothing too many
