@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
@@ -21,6 +22,7 @@ from magik_sa.doctor import Severity, Subject, examine
 from magik_sa.errors import MagikError
 from magik_sa.job_session import Run, for_runs
 from magik_sa.outcome import Outcome
+from magik_sa.pruning import prune
 from magik_sa.run import run
 from magik_sa.server import connect_locking
 from magik_sa.settings import Settings
@@ -217,6 +219,15 @@ def test_each_role_does_all_that_it_is_for(cluster: Cluster, dba: Callable[[str]
     assert boot(cluster) == []
     work(cluster, dba)
     assert look(cluster) == []
+
+
+def test_who_prunes_effects_has_what_the_page_grants(cluster: Cluster, dba: Callable[[str], Any]) -> None:
+    *_, grant = re.findall(r"GRANT .* ON magik\.magik_effects TO shop_worker", roles.PAGE.read_text())
+    dba("INSERT INTO magik.magik_effects (scope, key_digest, done_at) VALUES ('s', sha256('a'), now() - interval '9 d')")
+    dba(grant)
+    with engine_of(cluster, WORKER) as engine, engine.connect() as connection:
+        done = prune(connection, effects_older_than="1d")
+    assert (done.failed, done.effects) == ({}, 1)
 
 
 def test_each_role_is_refused_all_else(cluster: Cluster, dba: Callable[[str], Any]) -> None:
