@@ -223,7 +223,9 @@ def test_each_role_does_all_that_it_is_for(cluster: Cluster, dba: Callable[[str]
 
 def test_who_prunes_effects_has_what_the_page_grants(cluster: Cluster, dba: Callable[[str], Any]) -> None:
     *_, grant = re.findall(r"GRANT .* ON magik\.magik_effects TO shop_worker", roles.PAGE.read_text())
-    dba("INSERT INTO magik.magik_effects (scope, key_digest, done_at) VALUES ('s', sha256('a'), now() - interval '9 d')")
+    dba(
+        "INSERT INTO magik.magik_effects (scope, key_digest, done_at) VALUES ('s', sha256('a'), now() - interval '9 d')"
+    )
     dba(grant)
     with engine_of(cluster, WORKER) as engine, engine.connect() as connection:
         done = prune(connection, effects_older_than="1d")
