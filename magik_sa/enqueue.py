@@ -13,7 +13,21 @@ from contextlib import nullcontext
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ARRAY, LargeBinary, Text, Uuid, any_, bindparam, cast, column, event, func, inspect, select
+from sqlalchemy import (
+    ARRAY,
+    Connection,
+    LargeBinary,
+    Text,
+    Uuid,
+    any_,
+    bindparam,
+    cast,
+    column,
+    event,
+    func,
+    inspect,
+    select,
+)
 from sqlalchemy.orm import ORMExecuteState, Session, UOWTransaction, make_transient
 
 from . import absent as absent
@@ -40,8 +54,10 @@ _FEW: Final = 100
 _PLAN_ANEW: Final = ("plan_cache_mode", "force_custom_plan")
 # Most jobs have been inserted, and are there by their ids. Only for those that are not the index of keys is gone
 # through, in which an old snapshot keeps dead rows that the planner knows nothing of.
+# (They are a query of their own, so that a plan that reads the whole table does not read their text anew for each row.)
+_ids: Final = select(cast(func.unnest(bindparam("ids", type_=ARRAY(Text))), Uuid)).scalar_subquery()
 _THERE: Final = select(_jobs.id, _jobs.job_class, _jobs.key_digest).where(
-    _jobs.id == any_(cast(bindparam("ids", type_=ARRAY(Text)), ARRAY(Uuid))),
+    _jobs.id == any_(func.array(_ids, type_=ARRAY(Uuid))),
     func.coalesce(_jobs.finished_at, _jobs.expired_at).is_(None),
 )
 _LIVE: Final = select(_jobs.id, _jobs.job_class, _jobs.key_digest).where(
@@ -90,19 +106,19 @@ def _find_repeats(session: Session, flush: UOWTransaction) -> None:
 
 def repeats(session: Session, keyed: list[Job]) -> Iterator[tuple[Job, UUID | None]]:
     """Those that an INSERT has passed over, each with the id of the live job of its key; None if that has ended."""
-    found = connection_of(session).execute(_THERE, {"ids": [str(job.id) for job in keyed]})
-    there = {(id, name, digest) for id, name, digest in found}
-    passed = [job for job in keyed if (job.id, *key(job)) not in there]
-    live = _live(session, sorted({key(job) for job in passed})) if passed else {}
+    connection = connection_of(session)
+    with setting(connection, *_PLAN_ANEW) if len(keyed) > _FEW else nullcontext():
+        found = connection.execute(_THERE, {"ids": [str(job.id) for job in keyed]})
+        there = {(id, name, digest) for id, name, digest in found}
+        passed = [job for job in keyed if (job.id, *key(job)) not in there]
+        live = _live(connection, sorted({key(job) for job in passed})) if passed else {}
     return ((job, live.get(key(job))) for job in passed)
 
 
-def _live(session: Session, keys: list[Key]) -> dict[Key, UUID]:
+def _live(connection: Connection, keys: list[Key]) -> dict[Key, UUID]:
     """The ids of the live jobs with these keys, seen from the transaction of the flush."""
     asked = {"classes": [name for name, _ in keys], "digests": [f"\\x{digest.hex()}" for _, digest in keys]}
-    connection = connection_of(session)
-    with setting(connection, *_PLAN_ANEW) if len(keys) > _FEW else nullcontext():
-        return {(name, digest): id for id, name, digest in connection.execute(_LIVE, asked)}
+    return {(name, digest): id for id, name, digest in connection.execute(_LIVE, asked)}
 
 
 @event.listens_for(Session, "after_flush_postexec")

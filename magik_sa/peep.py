@@ -7,6 +7,7 @@ the interpreter longer than for the answer, which comes at once.
 from __future__ import annotations
 
 import ctypes
+import errno
 import select
 
 
@@ -16,7 +17,7 @@ class _Poll(ctypes.Structure):
     _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
 
 
-_poll = ctypes.PyDLL(None).poll  # PyDLL, unlike CDLL, keeps the interpreter during a call
+_poll = ctypes.PyDLL(None, use_errno=True).poll  # PyDLL, unlike CDLL, keeps the interpreter during a call
 _poll.argtypes = (ctypes.c_void_p, ctypes.c_ulong, ctypes.c_int)
 
 
@@ -29,4 +30,6 @@ class Peep:
 
     def sees(self) -> bool:
         """Whether there is something to read, or the other end is gone. Also where the descriptor is none."""
-        return bool(_poll(self._at, 1, 0))
+        while (seen := _poll(self._at, 1, 0)) < 0 and ctypes.get_errno() == errno.EINTR:
+            pass  # a signal has broken it off, and is over
+        return bool(seen)

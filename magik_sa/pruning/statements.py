@@ -81,7 +81,8 @@ WITH gone AS (
 SELECT count(*) AS rows, count(*) AS read FROM gone"""
 WORKERS_COUNT: Final = f"SELECT count(*) AS rows FROM {{schema}}magik_workers w WHERE {DEAD}"
 
-# No index knows how old they are, so all of them are read, page by page of the key.
+# No index knows how old they are, so all of them are read, page by page of the key. How old they are is asked again of
+# the places: in a table that somebody has partitioned there is one such place in each part.
 EFFECTS: Final = """
 WITH page AS MATERIALIZED (
   SELECT scope, key_digest, done_at FROM {schema}magik_effects
@@ -95,6 +96,7 @@ gone AS (
               WHERE scope = page.scope AND key_digest = page.key_digest
                 AND done_at < now() - make_interval(secs => :age)
                 FOR UPDATE SKIP LOCKED) old))
+     AND done_at < now() - make_interval(secs => :age)
   RETURNING 1),
 last AS (SELECT scope, key_digest FROM page ORDER BY scope DESC, key_digest DESC LIMIT 1)
 SELECT (SELECT count(*) FROM gone) AS rows, (SELECT count(*) FROM page) AS read,

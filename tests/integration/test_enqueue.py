@@ -320,9 +320,10 @@ def test_the_look_for_many_repeats_uses_no_plan_of_another_day(session: Session,
         session.flush()
     plans = text(
         "SELECT custom_plans > 0, generic_plans > 0 FROM pg_prepared_statements"
-        " WHERE statement LIKE 'SELECT magik_jobs.id, magik_jobs.job_class%unnest%'"
+        " WHERE statement LIKE 'SELECT magik_jobs.id, magik_jobs.job_class%'"
     )
-    assert session.execute(plans).one() == (True, keys == 3)
+    of_ids_and_of_keys = session.execute(plans).all()
+    assert of_ids_and_of_keys == [(True, keys == 3)] * 2
 
 
 def test_a_flush_without_jobs_is_left_alone(session: Session, statements: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
@@ -21,10 +22,12 @@ from magik_sa.doctor import Severity, Subject, examine
 from magik_sa.errors import MagikError
 from magik_sa.job_session import Run, for_runs
 from magik_sa.outcome import Outcome
+from magik_sa.pruning import prune
 from magik_sa.run import run
 from magik_sa.server import connect_locking
 from magik_sa.settings import Settings
 from magik_sa.status import status
+from magik_sa.status.at_work import at_work
 from magik_sa.ticks import ScheduleFailed
 from magik_sa.timeout import Limits
 from magik_sa.url import conninfo
@@ -202,7 +205,8 @@ def look(cluster: Cluster) -> list[str]:
     with engine_of(cluster, OBSERVER) as engine, engine.connect() as connection:
         found = examine(Subject(Asking(connection, 15.0), conninfo(engine.url)))
         unknown = [finding.said for finding in found if finding.severity is Severity.UNKNOWN]
-        return [*status(Asking(connection)).unknown.values(), *unknown]
+        asked = (status(Asking(connection)), at_work(Asking(connection)))
+        return [*(why for each in asked for why in each.unknown.values()), *unknown]
 
 
 # ---- enough, and nothing too many
@@ -215,6 +219,17 @@ def test_each_role_does_all_that_it_is_for(cluster: Cluster, dba: Callable[[str]
     assert boot(cluster) == []
     work(cluster, dba)
     assert look(cluster) == []
+
+
+def test_who_prunes_effects_has_what_the_page_grants(cluster: Cluster, dba: Callable[[str], Any]) -> None:
+    *_, grant = re.findall(r"GRANT .* ON magik\.magik_effects TO shop_worker", roles.PAGE.read_text())
+    dba(
+        "INSERT INTO magik.magik_effects (scope, key_digest, done_at) VALUES ('s', sha256('a'), now() - interval '9 d')"
+    )
+    dba(grant)
+    with engine_of(cluster, WORKER) as engine, engine.connect() as connection:
+        done = prune(connection, effects_older_than="1d")
+    assert (done.failed, done.effects) == ({}, 1)
 
 
 def test_each_role_is_refused_all_else(cluster: Cluster, dba: Callable[[str], Any]) -> None:

@@ -92,6 +92,20 @@ def test_dead_letters_and_effects_go_where_they_are_named(app: psycopg.Connectio
     assert one(app, "SELECT count(*) FROM magik_effects") == 2 * 999  # of 2,400, read in three pages
 
 
+def test_in_a_table_in_parts_no_effect_goes_that_is_young(app: psycopg.Connection[Any], connection: Connection) -> None:
+    """A row's place is its place in one of them only."""
+    app.execute("ALTER TABLE magik_effects RENAME TO others")
+    app.execute("CREATE TABLE magik_effects (LIKE others INCLUDING DEFAULTS) PARTITION BY LIST (scope)")
+    app.execute("ALTER TABLE magik_effects ADD PRIMARY KEY (scope, key_digest)")
+    app.execute("ALTER TABLE magik_effects ATTACH PARTITION others DEFAULT")
+    app.execute("CREATE TABLE young PARTITION OF magik_effects FOR VALUES IN ('young')")
+    for scope, age in (("old", "9 d"), ("young", "1 h")):
+        row = "INSERT INTO magik_effects SELECT %s, sha256(i::text::bytea), now() - %s::interval FROM"
+        app.execute(f"{row} generate_series(1, 5) i".encode(), (scope, age))
+    assert prune(connection, effects_older_than="1d").effects == 5
+    assert one(app, "SELECT count(*) FROM magik_effects WHERE scope = 'young'") == 5
+
+
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_dry_run_counts_the_same_and_removes_nothing(
     app: psycopg.Connection[Any], connection: Connection, dry_run: bool

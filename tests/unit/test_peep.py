@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +16,7 @@ import pytest
 from magik_sa.peep import Peep
 
 LOOKS = 20_000
+SIGNALS = 20_000
 
 
 @pytest.fixture
@@ -50,6 +54,20 @@ def test_at_nothing_it_sees_nothing() -> None:
     assert not Peep(-1).sees()
 
 
+def test_a_signal_that_comes_meanwhile_is_nothing_to_read(pair: tuple[socket.socket, socket.socket]) -> None:
+    """The system breaks the question off then."""
+    peep, seen = Peep(pair[0].fileno()), False
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    send = f"import os\nfor _ in range({SIGNALS}): os.kill({os.getpid()}, {signal.SIGUSR1:d})"
+    try:
+        with subprocess.Popen([sys.executable, "-c", send]) as sender:
+            while sender.poll() is None:
+                seen = peep.sees() or seen
+        assert not seen
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def given_away(look: Callable[[], object]) -> int:
     """How often another thread got the interpreter during so many looks, which is taken from nobody by force."""
     turns, over = 0, threading.Event()
@@ -65,11 +83,11 @@ def given_away(look: Callable[[], object]) -> int:
 
     ours, theirs = socket.socketpair()
     with ours, theirs:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(100)  # before it begins: who waits goes on to wait as it was when he began
         thread = threading.Thread(target=other)
         thread.start()
         begun.wait()
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(100)
         try:
             before = turns
             for _ in range(LOOKS):
