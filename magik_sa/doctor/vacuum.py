@@ -44,7 +44,9 @@ SELECT n_live_tup AS live, n_dead_tup AS dead, current_setting('track_counts')::
        quote_ident(schemaname) || '.magik_jobs' AS name
   FROM pg_stat_all_tables WHERE relid = :oid"""
 
-OPEN: Final = "A transaction has been open for {span}, that of {session}, {state}: until it ends no vacuum can clean them."
+OPEN: Final = (
+    "A transaction has been open for {span}, that of {session}, {state}: until it ends no vacuum can clean them."
+)
 CLOSE: Final = "End it if it has been forgotten (oldest_transaction says how); autovacuum cleans when it is over."
 BUSY: Final = "The queue is busy, and autovacuum is at it."
 LEFT: Final = "Autovacuum does not keep up with the job table: held back, busy elsewhere, or off."
